@@ -1,0 +1,46 @@
+# Every target sets up .venv by itself. PYTHON may name any interpreter from 3.11 on.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint faults reference bench-attacks bench-accuracy clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Assay needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(READY)  ## the virtual environment in .venv
+
+demo: $(READY)   ## train, attack, fuzz, fine-tune and report on the embedded digits
+	$(BIN)/assay demo
+
+lint: $(READY)   ## ruff and mypy, strict
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+test: lint       ## what CI runs: lint, types and every fast test
+	$(BIN)/pytest -m "not slow"
+
+faults: $(READY) ## kills, full disks, hostile files: real subprocesses
+	$(BIN)/pytest tests/faults
+
+reference: $(READY) ## agreement with other libraries, where installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchattacks
+	$(BIN)/pytest tests/reference
+
+bench-attacks: $(READY) ## cost of the attacks in bare passes of the same model
+	$(BIN)/python benchmarks/attacks.py
+
+bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
+	$(BIN)/python benchmarks/accuracy.py
+
+clean:           ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,67 @@
+"""Assay: find the inputs on which a classifier fails, harden it, and measure the result honestly.
+
+>>> import assay
+>>> data = assay.load_data("digits/test[:8]")
+>>> len(data), data.spec.shape
+(8, (1, 8, 8))
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Names and where they live; imported when first used, so that `import assay` costs next to nothing.
+_HOME = {
+    "Bench": "assay.subjects.bench",
+    "Cases": "assay.core.cases",
+    "Data": "assay.subjects.bench",
+    "Evaluation": "assay.engines.evaluation",
+    "Found": "assay.engines.fuzz",
+    "InputSpec": "assay.core.cases",
+    "Recipe": "assay.recipes.recipe",
+    "Suite": "assay.recipes.recipe",
+    "Target": "assay.subjects.target",
+    "UsageError": "assay.core.errors",
+    "evaluate": "assay.engines.evaluate",
+    "fuzz": "assay.engines.fuzz",
+    "load_data": "assay.subjects.data.load",
+    "load_target": "assay.subjects.sources.load",
+    "register": "assay.core.registry",
+    "report": "assay.outputs.report.build",
+    "train": "assay.engines.train",
+}
+
+if TYPE_CHECKING:
+    from assay.core.cases import Cases as Cases
+    from assay.core.cases import InputSpec as InputSpec
+    from assay.core.errors import UsageError as UsageError
+    from assay.core.registry import register as register
+    from assay.engines.evaluate import evaluate as evaluate
+    from assay.engines.evaluation import Evaluation as Evaluation
+    from assay.engines.fuzz import Found as Found
+    from assay.engines.fuzz import fuzz as fuzz
+    from assay.engines.train import train as train
+    from assay.outputs.report.build import report as report
+    from assay.recipes.recipe import Recipe as Recipe
+    from assay.recipes.recipe import Suite as Suite
+    from assay.subjects.bench import Bench as Bench
+    from assay.subjects.bench import Data as Data
+    from assay.subjects.data.load import load_data as load_data
+    from assay.subjects.sources.load import load_target as load_target
+    from assay.subjects.target import Target as Target
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'assay' has no attribute {name!r}")
+    import importlib
+
+    thing = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,82 @@
+"""The command line. Nothing heavy is imported before a verb needs it: ``assay --help`` knows no torch."""
+
+import os
+import sys
+import traceback
+
+import typer
+
+from assay.cli import demo, evaluate, fuzz, look, train
+from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
+
+app = typer.Typer(
+    name="assay",
+    help="Find the inputs on which a classifier fails, harden it, and measure the result honestly.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"auto_envvar_prefix": "ASSAY", "help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from assay import __version__
+
+        typer.echo(f"assay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None: ...
+
+
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("fuzz")(fuzz.fuzz)
+app.command("status")(look.status)
+app.command("report")(look.report)
+app.command("list")(look.list_)
+app.command("env")(look.env)
+
+# typer carries its own copy of click from some release on; its exceptions are found through one it exports.
+_BadUsage: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and leave with the exit code of the contract."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; returns its exit code. A user's mistake is one message, never a traceback."""
+    try:
+        code = app(arguments, standalone_mode=False)
+        return code if isinstance(code, int) else PASSED
+    except AssayError as error:
+        return _say(str(error), error.exit_code)
+    except typer.Exit as left:
+        return left.exit_code
+    except _BadUsage as error:
+        context = getattr(error, "ctx", None)
+        hint = f"; see: {context.command_path} --help" if context is not None else ""
+        return _say(f"{error.format_message()}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("stopped; what was committed is kept, the same command goes on from there", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output left, as `| head` does; a second flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PASSED
+    except Exception:  # noqa: BLE001  the last place that can turn a fault of ours into an exit code
+        traceback.print_exc()
+        return _say("this is a fault of Assay's, not of yours; please report it with the lines above", INTERNAL)
+
+
+def _say(message: str, code: int) -> int:
+    from assay.outputs.screen import plain
+
+    print(f"error: {plain(message)}", file=sys.stderr)  # noqa: T201  the way out for errors
+    return code

@@ -1,0 +1,87 @@
+"""``assay fuzz``."""
+
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli import options
+
+
+def fuzz(
+    model: Annotated[
+        str | None, typer.Argument(help="lenet5@weights.safetensors, or file.py:function@weights.")
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Where seeds come from; mnist means mnist/train.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="The system to run; see assay list recipe.")] = None,
+    config: Annotated[str | None, typer.Option(help="A campaign.toml; flags come over it.")] = None,
+    run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
+    time: Annotated[str | None, typer.Option(help="Stop after this much work in all: 30s, 10m, 2h.")] = None,
+    cases: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases tried in all.")] = None,
+    eps: options.Eps = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a stage or a parameter: schedule.steps=100.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random (0).")] = None,
+    lanes: Annotated[int, typer.Option(min=1, help="Seeds worked at a time.")] = 256,
+    device: options.Device = "auto",
+    fresh: options.Fresh = False,
+    deterministic: Annotated[
+        bool | None, typer.Option("--deterministic", help="One thread and strict algorithms: the same bytes.")
+    ] = None,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print the resolved configuration and stop.")
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Look for failing cases and keep them in a run folder. The same command goes on where it stopped."""
+    from assay.cli.campaign import campaign_of
+    from assay.core.errors import INTERRUPTED
+    from assay.core.toml import dumps
+    from assay.engines.fuzz import fuzz as work
+    from assay.outputs.screen import Screen, fuzz_line, show_notices
+    from assay.outputs.show import facts_table, show
+
+    show_notices(quiet=quiet or json)
+    flags: dict[str, dict[str, Any]] = {
+        "run": {"seed": seed, "deterministic": deterministic},
+        "target": {"model": model},
+        "data": {"spec": data},
+        "recipe": {"name": recipe},
+        "budget": {"time": time, "cases": cases},
+    }
+    campaign = campaign_of(config, flags, change or [])
+    if show_config:
+        typer.echo(dumps(campaign.tables), nl=False)
+        return
+    with Screen("fuzz", fuzz_line, quiet=quiet) as screen:
+        found = work(
+            campaign.recipe,
+            campaign.model,
+            campaign.data,
+            run=run,
+            eps=eps,
+            norm=norm,
+            changes=campaign.changes,
+            lanes=lanes,
+            device=device,
+            fresh=fresh,
+            progress=screen,
+            **campaign.settings,
+        )
+    if json:
+        options.print_json(found.to_json())
+    else:
+        facts = {
+            "run": found.run,
+            "seeds done": found.seeds,
+            "cases tried": found.cases,
+            "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
+            "flaky": found.flaky,
+            "seconds": f"{found.seconds:.1f}",
+            "next": f"assay report {found.run.name}",
+        }
+        show(facts_table(facts))
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,34 @@
+"""Options that several verbs share, so that they read the same everywhere."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Model = Annotated[str, typer.Argument(help="lenet5@weights.safetensors, or file.py:function@weights.safetensors.")]
+DataSpec = Annotated[str, typer.Option("--data", help="digits/test, mnist/test[:500], dir:images, file.npz …")]
+Eps = Annotated[str | None, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")]
+Norm = Annotated[str, typer.Option(help="linf, l2, l1 or l0.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings stay.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="A new run, NAME-2, where NAME exists.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="One thread and strict algorithms: the same bytes every time.")
+]
+Mean = Annotated[str, typer.Option(help="Mean of each channel, for a bare net: 0.485,0.456,0.406.")]
+Std = Annotated[str, typer.Option(help="Standard deviation of each channel, for a bare net.")]
+Size = Annotated[str, typer.Option(help="Resize the images of a folder: 32 or 32x48.")]
+
+
+def channels(text: str) -> tuple[float, ...]:
+    """Numbers of a comma list."""
+    from assay.core.units import number
+
+    return tuple(number(part, "mean and std") for part in text.split(",")) if text else ()
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout; NaN never gets out."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))

@@ -1,0 +1,89 @@
+"""``assay train``."""
+
+from typing import Annotated
+
+import typer
+
+from assay.cli import options
+
+
+def train(
+    model: Annotated[
+        str, typer.Argument(help="A net of the zoo (assay list model), NET@weights, or file.py:function.")
+    ],
+    data: options.DataSpec,
+    out: Annotated[str, typer.Option(help="Where the weights go: NAME.safetensors.")],
+    trainer: Annotated[str, typer.Option(help="plain, or adversarial(eps=0.1, …); see assay list trainer.")] = "plain",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Cases a step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
+    optimiser: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="cosine, step or constant.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
+    smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
+    augment: Annotated[str | None, typer.Option(help="flip, shift=0.1, rotate=10, scale=0.1: any of them.")] = None,
+    ema: Annotated[float | None, typer.Option(help="Keep a running average of the weights, e.g. 0.999.")] = None,
+    eps: options.Eps = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0, for trainers that attack.")] = None,
+    seed: options.Seed = 0,
+    hold_out: Annotated[float, typer.Option(help="Share of the training part kept away from training.")] = 0.0,
+    history: Annotated[str, typer.Option(help="Folder for the weights of every epoch, or last:N.")] = "",
+    keep: Annotated[str, typer.Option(help="Epochs the history keeps: all or last:N.")] = "all",
+    size: options.Size = "",
+    mean: options.Mean = "",
+    std: options.Std = "",
+    device: options.Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out where it exists.")] = False,
+    deterministic: options.Deterministic = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
+    from assay.engines.train import train as work
+    from assay.outputs.screen import Screen, show_notices, train_line
+    from assay.outputs.show import facts_table, show
+
+    show_notices(quiet=quiet or json)
+    given = {
+        "epochs": epochs,
+        "batch": batch,
+        "lr": lr,
+        "optimiser": optimiser,
+        "schedule": schedule,
+        "weight_decay": weight_decay,
+        "smoothing": smoothing,
+        "augment": augment,
+        "ema": ema,
+    }
+    with Screen("train", train_line(epochs), quiet=quiet) as screen:
+        done = work(
+            model,
+            data,
+            out,
+            trainer=trainer,
+            params={name: value for name, value in given.items() if value is not None},
+            eps=eps,
+            norm=norm,
+            seed=seed,
+            hold_out=hold_out,
+            history=history,
+            keep=keep,
+            size=size,
+            mean=options.channels(mean),
+            std=options.channels(std),
+            device=device,
+            overwrite=overwrite,
+            deterministic=deterministic,
+            progress=screen,
+        )
+    if json:
+        options.print_json(done.to_json())
+        return
+    facts = {
+        "weights": done.out,
+        "best epoch": f"{done.best_epoch} of {done.epochs}",
+        "validation accuracy": f"{done.val_accuracy:.4f}",
+        "seconds": f"{done.seconds:.1f}",
+        "next": f"assay eval {model.partition('@')[0]}@{done.out} --data {data}/test --eps 0.1",
+    }
+    show(facts_table(facts))

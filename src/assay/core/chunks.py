@@ -1,0 +1,52 @@
+"""Work in chunks that halves only the chunk that did not fit in memory."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.core.errors import AssayError
+
+log = logging.getLogger("assay")
+
+DEFAULT = 512
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out. The CPU allocator has no type of its own, only its message."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
+@dataclass(slots=True)
+class Chunks:
+    """How many rows fit at once. It shrinks when memory runs out and stays there: the size found is remembered."""
+
+    size: int = DEFAULT
+
+    def map(self, work: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        """``work`` over row blocks of the columns, joined. An empty batch is one empty block."""
+        parts: list[Tensor] = []
+        start, n = 0, len(columns[0])
+        while start < n or not parts:
+            stop = min(start + self.size, n)
+            try:
+                parts.append(work(*(column[start:stop] for column in columns)))
+            except (RuntimeError, MemoryError) as error:
+                self._halve(error, stop - start)
+                continue
+            start = stop
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _halve(self, error: BaseException, tried: int) -> None:
+        if not is_out_of_memory(error):
+            raise error
+        if tried <= 1:
+            raise AssayError(f"one case alone does not fit in memory: {error}") from error
+        self.size = max(1, tried // 2)
+        log.warning("out of memory with %d rows, going on with %d", tried, self.size)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

@@ -1,0 +1,32 @@
+"""What a run stood on: versions, machine, device."""
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+_PACKAGES = ("assay", "torch", "numpy", "scipy", "scikit-learn", "kornia", "safetensors", "pillow")
+
+
+def describe() -> dict[str, Any]:
+    """Versions and machine, for ``environment.json`` and ``assay env``; names no user, no path, no host."""
+    told: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None:  # asking costs seconds where torch is not loaded yet
+        told["threads"] = torch.get_num_threads()
+        told["cuda"] = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return told
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,33 @@
+"""Errors that end a command: each carries the exit code of the contract, which is pytest's."""
+
+PASSED, NOT_MET, INTERRUPTED, INTERNAL, USAGE, NOTHING_TO_TEST = range(6)
+
+
+class AssayError(Exception):
+    """Something the user is told in one message, without a traceback."""
+
+    exit_code = INTERNAL
+
+
+class UsageError(AssayError):
+    """A name, value, file or run folder that cannot be used as given."""
+
+    exit_code = USAGE
+
+
+class NothingToTest(AssayError):
+    """The request is well formed but leaves no case to work on."""
+
+    exit_code = NOTHING_TO_TEST
+
+
+class StorageError(AssayError):
+    """The disk refused a write; what was committed before is intact."""
+
+    exit_code = INTERNAL
+
+
+class Interrupted(AssayError):
+    """The user stopped the work; what was committed is kept."""
+
+    exit_code = INTERRUPTED

@@ -1,0 +1,60 @@
+"""Image measures and conversions on batches (N, C, H, W) with values in [0, 1]."""
+
+import io
+from typing import cast
+
+import torch
+from torch import Tensor
+
+
+def ssim(x: Tensor, reference: Tensor) -> Tensor:
+    """Structural similarity of each pair, (N,): 11×11 Gaussian window, sigma 1.5, mean over channels.
+
+    Images smaller than the window get the largest odd window that fits.
+    """
+    from kornia.metrics import ssim as kornia_ssim
+
+    if len(x) == 0:
+        return x.new_zeros(0)
+    window = min(11, *(side if side % 2 else side - 1 for side in x.shape[-2:]))
+    return cast(Tensor, kornia_ssim(x, reference, window, max_val=1.0)).flatten(1).mean(1)
+
+
+def tenengrad(x: Tensor) -> Tensor:
+    """Sum over pixels of the Sobel gradient magnitude of the grey image, (N,): high for noise and sharp edges."""
+    from kornia.filters import spatial_gradient
+
+    if len(x) == 0:
+        return x.new_zeros(0)
+    # kornia divides its kernels by 8 when asked to normalise; the measure is defined on the plain ones.
+    gradient = spatial_gradient(grey(x), mode="sobel", order=1, normalized=False)
+    return cast(Tensor, gradient.square().sum(2).sqrt().flatten(1).sum(1))
+
+
+def grey(x: Tensor) -> Tensor:
+    """One channel: the image itself, or the luma of an RGB image."""
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    weights = x.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+    return (x * weights).sum(1, keepdim=True)
+
+
+def to_float(x: Tensor) -> Tensor:
+    """8-bit pixels as float32 in [0, 1]."""
+    return x.to(torch.float32) / 255.0
+
+
+def to_bytes(x: Tensor) -> Tensor:
+    """Values in [0, 1] as the nearest 8-bit pixels."""
+    return (x.clamp(0, 1) * 255.0).round().to(torch.uint8)
+
+
+def png(x: Tensor, scale: int = 1) -> bytes:
+    """One image (C, H, W) in [0, 1] as PNG, each pixel drawn ``scale`` times."""
+    from PIL import Image
+
+    pixels = to_bytes(x.detach().cpu()).repeat_interleave(scale, 1).repeat_interleave(scale, 2)
+    array = pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).contiguous().numpy()
+    out = io.BytesIO()
+    Image.fromarray(array).save(out, format="PNG", optimize=True)
+    return out.getvalue()

@@ -1,0 +1,113 @@
+"""Norms: size, projection, steepest direction and random points of the balls, one row at a time."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from assay.core.errors import UsageError
+from assay.core.randomness import Rows
+
+Norm = Literal["linf", "l2", "l1", "l0"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
+Budget = float | Tensor
+
+
+def check(norm: str) -> Norm:
+    """``norm`` if it is one of ours."""
+    if norm not in NORMS:
+        raise UsageError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    return norm
+
+
+def size(delta: Tensor, norm: Norm) -> Tensor:
+    """The norm of each row, (N,). l0 counts the entries that are not zero.
+
+    >>> size(torch.tensor([[3.0, -4.0]]), "l2")
+    tensor([5.])
+    """
+    flat = delta.flatten(1)
+    if norm == "linf":
+        return flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
+    if norm == "l2":
+        return _length(flat).squeeze(1)
+    if norm == "l1":
+        return flat.abs().sum(1)
+    return (flat != 0).sum(1).to(delta.dtype)
+
+
+def project(delta: Tensor, eps: Budget, norm: Norm) -> Tensor:
+    """The nearest point of the ball of radius ``eps`` around zero, for each row."""
+    radius = _column(eps, delta)
+    flat = delta.flatten(1)
+    if norm == "linf":
+        inside = torch.minimum(torch.maximum(flat, -radius), radius)
+    elif norm == "l2":
+        length = _length(flat)
+        inside = torch.where(length > radius, flat * (radius / length.clamp_min(1e-12)), flat)
+    elif norm == "l1":
+        inside = _project_l1(flat, radius)
+    else:
+        rank = flat.abs().argsort(dim=1, descending=True, stable=True).argsort(1)
+        inside = torch.where(rank < radius.floor(), flat, 0.0)
+    return inside.view_as(delta)
+
+
+def _project_l1(flat: Tensor, radius: Tensor) -> Tensor:
+    """Duchi et al. 2008: soft-threshold at the level that makes the sum of absolute values the radius."""
+    magnitude = flat.abs()
+    falling = magnitude.sort(1, descending=True).values
+    excess = falling.cumsum(1) - radius
+    count = torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype)
+    support = (falling * count > excess).sum(1, keepdim=True).clamp_min(1)
+    level = excess.gather(1, support - 1) / support
+    shrunk = flat.sign() * (magnitude - level).clamp_min(0)
+    return torch.where(magnitude.sum(1, keepdim=True) > radius, shrunk, flat)
+
+
+def steepest(grad: Tensor, norm: Norm) -> Tensor:
+    """The direction of unit norm along which a linear function with this gradient grows most.
+
+    Rows without gradient get the zero direction. For l1 and l0 it is the single largest entry.
+    """
+    if norm == "linf":
+        return grad.sign()
+    flat = grad.flatten(1)
+    if norm == "l2":
+        return (flat / _length(flat).clamp_min(1e-12)).view_as(grad)
+    best = flat.abs().argmax(1, keepdim=True)
+    return torch.zeros_like(flat).scatter_(1, best, flat.gather(1, best).sign()).view_as(grad)
+
+
+def random_point(shape: tuple[int, ...], eps: Budget, norm: Norm, rng: Rows) -> Tensor:
+    """A uniform random point of the ball for each row, (N, *shape).
+
+    l0 changes ``eps`` random entries by a uniform amount in [-1, 1].
+    """
+    n, width = len(rng), int(torch.Size(shape).numel())
+    if norm == "linf":
+        flat = rng.at(0).uniform((width,), -1.0, 1.0)
+    elif norm == "l2":
+        flat = rng.at(0).normal((width,))
+        flat = flat / _length(flat).clamp_min(1e-12)
+        flat = flat * rng.at(1).uniform((1,)) ** (1.0 / width)
+    elif norm == "l1":  # width + 1 exponentials over their sum: uniform in the simplex with its inside
+        spread = -torch.log1p(-rng.at(0).uniform((width + 1,)))
+        sign = rng.at(1).uniform((width,), -1.0, 1.0).sign()
+        flat = sign * spread[:, :width] / spread.sum(1, keepdim=True)
+    else:
+        flat = rng.at(0).uniform((width,), -1.0, 1.0)
+        rank = rng.at(1).uniform((width,)).argsort(1).argsort(1)
+        return torch.where(rank < _column(eps, flat).floor(), flat, 0.0).view(n, *shape)
+    return (flat * _column(eps, flat)).view(n, *shape)
+
+
+def _length(flat: Tensor) -> Tensor:
+    """The Euclidean length of each row, (N, 1)."""
+    length: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return length
+
+
+def _column(eps: Budget, like: Tensor) -> Tensor:
+    """The budget as a column of one or N rows."""
+    return torch.as_tensor(eps, dtype=like.dtype, device=like.device).reshape(-1, 1)

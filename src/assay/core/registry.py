@@ -1,0 +1,289 @@
+"""Names: every stage, recipe, net and data set is found by the name of its function.
+
+Our own files are listed by reading them, not by importing them, so ``assay list`` needs no torch; a file is
+imported when something of it is used. A new file with a decorated function is registered by existing.
+"""
+
+import ast
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from assay.core.errors import UsageError
+from assay.core.specs import Params, canonical, did_you_mean, python_file
+
+# Where the files of each kind lie. Strings, not imports: this layer may not see those above it.
+FOLDERS = {
+    "attack": "assay.stages.attacks",
+    "mutator": "assay.stages.mutators",
+    "oracle": "assay.stages.oracles",
+    "schedule": "assay.stages.schedules",
+    "seeder": "assay.stages.seeds",
+    "selector": "assay.stages.selectors",
+    "trainer": "assay.stages.trainers",
+    "recipe": "assay.recipes",
+    "suite": "assay.recipes",
+    "model": "assay.subjects.zoo",
+    "data": "assay.subjects.data",
+}
+_DATA_KINDS = {"Recipe": "recipe", "Suite": "suite"}  # registered by assignment, being data
+
+ENGINE_ARGUMENTS = ("rng", "watch")  # keyword arguments that engines fill in, not users
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Parameter(NamedTuple):
+    """A keyword parameter as the signature spells it; ``default`` is None where it must be given."""
+
+    name: str
+    type: str
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a registered name without importing it."""
+
+    kind: str
+    name: str
+    summary: str
+    module: str
+    attribute: str
+    parameters: tuple[Parameter, ...] = ()
+    paper: str = ""
+    needs: tuple[str, ...] = ()
+    gradients: int = 0
+
+
+_runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
+
+
+def register(
+    kind: str, *, name: str = "", paper: str = "", needs: tuple[str, ...] = (), gradients: int = 0
+) -> Callable[[Function], Function]:
+    """Decorator that puts a function on the list of its kind, under its own name unless ``name`` is given.
+
+    ``needs`` says what the target must give (grad, logit, ...); ``gradients`` how many gradients per case it takes.
+    """
+    _check_kind(kind)
+
+    def decorate(function: Function) -> Function:
+        parameters = tuple(
+            Parameter(p.name, _annotation(p.annotation), None if p.default is p.empty else repr(p.default))
+            for p in inspect.signature(function).parameters.values()
+            if p.kind is p.KEYWORD_ONLY
+        )
+        entry = Entry(
+            kind,
+            name or function.__name__,
+            _first_line(function.__doc__),
+            function.__module__,
+            function.__name__,
+            parameters,
+            paper,
+            needs,
+            gradients,
+        )
+        _runtime[kind, canonical(entry.name)] = (entry, function)
+        return function
+
+    return decorate
+
+
+def entries(kind: str) -> list[Entry]:
+    """Every registered entry of a kind, by name: ours, those of installed packages, and those made in this process."""
+    _check_kind(kind)
+    found = {canonical(e.name): e for e in _read_folder(kind)}
+    for point in entry_points(group=f"assay.{kind}"):
+        found.setdefault(
+            canonical(point.name), Entry(kind, point.name, f"from {point.value}", point.module, point.attr)
+        )
+    found.update({key: entry for (k, key), (entry, _) in _runtime.items() if k == kind})
+    return sorted(found.values(), key=lambda e: e.name)
+
+
+def names(kind: str) -> list[str]:
+    """The names of a kind, sorted."""
+    return [entry.name for entry in entries(kind)]
+
+
+def entry(kind: str, name: str) -> Entry:
+    """The entry of that name; an unknown one is a usage error that names the nearest right one."""
+    for found in entries(kind):
+        if canonical(found.name) == canonical(name):
+            return found
+    raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, names(kind))}")
+
+
+def lookup(kind: str, ref: str) -> tuple[Entry, Any]:
+    """The entry and the object behind a name or ``file.py:function``."""
+    place = python_file(ref)
+    if place is not None:
+        return _from_file(kind, *place)
+    known = entry(kind, ref)
+    if (kind, canonical(known.name)) in _runtime:
+        return _runtime[kind, canonical(known.name)]
+    thing = getattr(importlib.import_module(known.module), known.attribute)
+    # Importing ran the decorator, whose entry is the better one; data and entry points have none.
+    return _runtime.get((kind, canonical(known.name)), (known, thing))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A stage with its parameters: what a run writes down and calls."""
+
+    entry: Entry
+    function: Callable[..., Any]
+    params: Mapping[str, Any]
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        return self.function(*args, **self.params, **extra)
+
+    def takes(self, parameter: str) -> bool:
+        return any(p.name == parameter for p in self.entry.parameters)
+
+    @property
+    def text(self) -> str:
+        """``name(key=value, ...)``, which reads back to the same thing."""
+        inside = ", ".join(f"{k}={v}" for k, v in sorted(self.params.items()))
+        return f"{self.entry.name}({inside})" if inside else self.entry.name
+
+
+def bind(kind: str, ref: str, params: Mapping[str, Any], offered: Mapping[str, Any] | None = None) -> Bound:
+    """The stage of that name with checked parameters.
+
+    ``offered`` values are taken where the stage has such a parameter and ``params`` does not set it.
+    """
+    known, function = lookup(kind, ref)
+    allowed = {p.name: p for p in known.parameters if p.name not in ENGINE_ARGUMENTS}
+    for key in params:
+        if key not in allowed:
+            raise UsageError(f"{kind} {known.name!r} has no parameter {key!r}; {did_you_mean(key, allowed)}")
+    chosen: Params = {k: v for k, v in (offered or {}).items() if k in allowed and v is not None} | dict(params)
+    missing = [p.name for p in allowed.values() if p.default is None and p.name not in chosen]
+    if missing:
+        raise UsageError(f"{kind} {known.name!r} needs {', '.join(missing)}; give it as --{missing[0]} or in brackets")
+    defaults = {n: p.default for n, p in inspect.signature(function).parameters.items() if n in allowed}
+    return Bound(known, function, {k: _typed(known, p, chosen.get(k, defaults[k])) for k, p in allowed.items()})
+
+
+def load_object(path: Path, name: str) -> Any:
+    """Something of a Python file the user named; running that file is what they asked for."""
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}")
+    return _load_object(str(path.resolve()), name)
+
+
+@functools.cache
+def _load_object(path: str, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"_assay_user_{abs(hash(path))}", path)
+    assert spec is not None  # a .py suffix always has a spec and a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"{path} does not load: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise UsageError(f"{path} has no {name!r}; {did_you_mean(name, public)}")
+    return getattr(module, name)
+
+
+def _from_file(kind: str, path: Path, name: str) -> tuple[Entry, Any]:
+    thing = load_object(path, name)
+    if kind in _DATA_KINDS.values():
+        return Entry(kind, f"{path}:{name}", "", str(path), name), thing
+    if not callable(thing):
+        raise UsageError(f"{path}:{name} is not a function")
+    told = next((e for (k, _), (e, f) in _runtime.items() if k == kind and f is thing), None)
+    if told is None:
+        register(kind)(thing)
+        told = _runtime.pop((kind, canonical(thing.__name__)))[0]
+    # The run writes down where it came from, whatever the function calls itself.
+    return dataclasses.replace(told, name=f"{path}:{name}"), thing
+
+
+def _typed(known: Entry, parameter: Parameter, value: Any) -> Any:
+    """The value in the type its annotation names; JSON has one number type, and text gives fractions."""
+    ok: Any = {"int": int, "float": (int, float), "str": str, "bool": bool}.get(parameter.type.split(" ")[0])
+    if ok is None:
+        return value
+    if parameter.type.startswith("float") and isinstance(value, str):
+        from assay.core.units import number
+
+        return number(value, parameter.name)
+    if not isinstance(value, ok) or (isinstance(value, bool) and parameter.type != "bool"):
+        raise UsageError(f"{known.kind} {known.name!r}: {parameter.name} must be {parameter.type}, got {value!r}")
+    return float(value) if parameter.type == "float" else value
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in FOLDERS:
+        raise UsageError(f"unknown kind {kind!r}; {did_you_mean(kind, FOLDERS)}")
+
+
+@functools.cache
+def _read_folder(kind: str) -> tuple[Entry, ...]:
+    folder = Path(__file__).parents[1].joinpath(*FOLDERS[kind].split(".")[1:])
+    return tuple(e for path in sorted(folder.glob("*.py")) for e in _read_file(path, FOLDERS[kind]) if e.kind == kind)
+
+
+@functools.cache
+def _read_file(path: Path, package: str) -> tuple[Entry, ...]:
+    module = f"{package}.{path.stem}"
+    return tuple(
+        found
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if (found := _read_function(node, module) or _read_data(node, module)) is not None
+    )
+
+
+def _read_function(node: ast.stmt, module: str) -> Entry | None:
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "register":
+            told = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+            parameters = tuple(
+                Parameter(
+                    arg.arg,
+                    ast.unparse(arg.annotation) if arg.annotation else "",
+                    ast.unparse(default) if default else None,
+                )
+                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            )
+            kind = ast.literal_eval(call.args[0])
+            summary = _first_line(ast.get_docstring(node))
+            name = told.pop("name", "") or node.name
+            return Entry(kind, name, summary, module, node.name, parameters, **told)
+    return None
+
+
+def _read_data(node: ast.stmt, module: str) -> Entry | None:
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    kind = _DATA_KINDS.get(getattr(node.value.func, "id", ""))
+    if kind is None or not isinstance(node.targets[0], ast.Name):
+        return None
+    keywords = ("name", "summary", "paper")
+    told = {k.arg: ast.literal_eval(k.value) for k in node.value.keywords if k.arg in keywords}
+    return Entry(kind, told["name"], told.get("summary", ""), module, node.targets[0].id, paper=told.get("paper", ""))
+
+
+def _first_line(text: str | None) -> str:
+    return inspect.cleandoc(text or "").split("\n", 1)[0]
+
+
+def _annotation(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,108 @@
+"""The little language of names: ``pgd(steps=40)``, ``fgsm,pgd``, ``file.py:function``, ``mnist/test[:500]``."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.core.errors import UsageError
+from assay.core.units import number
+
+Params = dict[str, Any]
+Step = str | tuple[str, Mapping[str, Any]]
+
+
+def did_you_mean(wrong: str, right: Iterable[str]) -> str:
+    """A hint that names the nearest right word, or all of them when none is near.
+
+    >>> did_you_mean("pdg", ["fgsm", "pgd"])
+    "did you mean 'pgd'?"
+    """
+    known = sorted(right)
+    near = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known: {', '.join(known)}" if known else "none is known"
+
+
+def canonical(name: str) -> str:
+    """The key of a name: ``-`` and ``_`` are one character."""
+    return name.replace("-", "_")
+
+
+def value(text: str) -> Any:
+    """A parameter's value: JSON where it is JSON, a fraction where it is one, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        if re.fullmatch(r"\s*\d+(\.\d+)?\s*/\s*\d+(\.\d+)?\s*", text):
+            return number(text)
+        return {"True": True, "False": False}.get(text.strip(), text.strip())
+
+
+def split(text: str) -> list[str]:
+    """The parts of a comma list; commas inside brackets do not part.
+
+    >>> split("fgsm, pgd(steps=40, step=0.1)")
+    ['fgsm', 'pgd(steps=40, step=0.1)']
+    """
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    if depth:
+        raise UsageError(f"brackets do not match in {text!r}")
+    return [part.strip() for part in [*parts, text[start:]] if part.strip()]
+
+
+def step(text: Step) -> tuple[str, Params]:
+    """The name and parameters of ``name`` or ``name(key=value, ...)``.
+
+    >>> step("pgd(steps=40, norm=l2)")
+    ('pgd', {'steps': 40, 'norm': 'l2'})
+    """
+    if not isinstance(text, str):
+        return text[0], dict(text[1])
+    match = re.fullmatch(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if match is None:
+        raise UsageError(f"cannot read {text!r}; write name or name(key=value, ...)")
+    params: Params = {}
+    for part in split(match[2] or ""):
+        key, sign, content = part.partition("=")
+        if not sign:
+            raise UsageError(f"{part!r} in {text!r} is not key=value")
+        params[key.strip()] = value(content)
+    return match[1], params
+
+
+def steps(texts: str | Iterable[Step]) -> list[tuple[str, Params]]:
+    """The steps of a comma list or of a sequence."""
+    return [step(part) for part in (split(texts) if isinstance(texts, str) else texts)]
+
+
+def sliced(text: str) -> tuple[str, slice]:
+    """A spec and the slice behind it.
+
+    >>> sliced("mnist/test[:500]")
+    ('mnist/test', slice(None, 500, None))
+    """
+    match = re.fullmatch(r"(.*?)\[([^\]]*)\]", text)
+    if match is None:
+        return text, slice(None)
+    parts = match[2].split(":")
+    if not 1 < len(parts) <= 3 or not all(re.fullmatch(r"\s*-?\d*\s*", part) for part in parts):
+        raise UsageError(f"a slice is written as [:500], [100:] or [::2], got [{match[2]}]")
+    numbers = [int(part) if part.strip() else None for part in parts]
+    if len(numbers) == 3 and numbers[2] is not None and numbers[2] <= 0:
+        raise UsageError(f"a slice steps forward, got [{match[2]}]")
+    return match[1], slice(*numbers)
+
+
+def python_file(text: str) -> tuple[Path, str] | None:
+    """The file and function of ``file.py:function``, or None where the text is something else."""
+    match = re.fullmatch(r"(.+\.py):([A-Za-z_]\w*)", text)
+    return (Path(match[1]), match[2]) if match else None

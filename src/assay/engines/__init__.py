@@ -1,0 +1,1 @@
+"""Layer 4: the loops that work stages: fuzz, evaluate, train."""

@@ -1,0 +1,25 @@
+"""Settings of the process for one piece of work, given back afterwards."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from assay.core.allocator import keep_blocks
+
+
+@contextmanager
+def session(*, deterministic: bool = False) -> Iterator[None]:
+    """Keep memory blocks; with ``deterministic``, one thread and torch's strict algorithms, so that bytes repeat."""
+    keep_blocks()
+    if not deterministic:
+        yield
+        return
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(strict)

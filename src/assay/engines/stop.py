@@ -1,0 +1,35 @@
+"""When to stop: time is up, or the user pressed Ctrl-C."""
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+
+
+class Stopper:
+    """Says when work must end. The first Ctrl-C asks to finish what is under way; the second interrupts at once."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.interrupted = False
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._before: object = None
+
+    @property
+    def now(self) -> bool:
+        return self.interrupted or (self._deadline is not None and time.monotonic() >= self._deadline)
+
+    def __enter__(self) -> "Stopper":
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]  # what signal() gave us
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True

@@ -1,0 +1,178 @@
+"""Training a net of the zoo or a user's own: one command, resumable, its facts kept with its weights."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.randomness import Stream
+from assay.core.registry import bind
+from assay.core.specs import Params, python_file, step
+from assay.core.units import budget
+from assay.engines.session import session
+from assay.engines.training_files import History, TrainingWatch, already_there
+from assay.subjects.bench import Data, Splits, cut
+from assay.subjects.data.load import load_splits
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.load import new_net, pick_device, user_net
+from assay.subjects.sources.module import Normalised, probed
+
+Progress = Callable[[Mapping[str, Any]], None]
+VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training gave."""
+
+    out: Path
+    epochs: int
+    best_epoch: int
+    val_accuracy: float
+    score: float
+    seconds: float
+    log: list[dict[str, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "out": str(self.out),
+            "epochs": self.epochs,
+            "best_epoch": self.best_epoch,
+            "val_accuracy": self.val_accuracy,
+            "score": self.score,
+            "seconds": round(self.seconds, 2),
+            "log": self.log,
+        }
+
+
+def train(
+    model: str,
+    data: str | Splits,
+    out: str | Path,
+    *,
+    trainer: str = "plain",
+    params: Params | None = None,
+    eps: str | float | None = None,
+    norm: str | None = None,
+    seed: int = 0,
+    hold_out: float = 0.0,
+    history: str = "",
+    keep: str = "all",
+    size: str = "",
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    device: str = "auto",
+    overwrite: bool = False,
+    deterministic: bool = False,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train ``model`` on ``data`` and save the weights of the best validation epoch to ``out``.
+
+    A training that was stopped goes on with the same call. ``hold_out`` keeps that share of the training part away
+    from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch, or ``last:N`` of them.
+    """
+    out = Path(out)
+    if out.suffix != ".safetensors":
+        raise UsageError(f"--out must end in .safetensors, got {out}")
+    splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    if hold_out:
+        splits = held_out(splits, hold_out)[0]
+    where = pick_device(device)
+    start = _start(model, splits.part("train"), seed, mean, std)
+    name, given = step(trainer)
+    fit = bind("trainer", name, given | (params or {}), {"eps": None if eps is None else budget(eps), "norm": norm})
+    training = {
+        "start": model,
+        "trainer": fit.text,
+        "data": splits.name,
+        "train_fingerprint": splits.part("train").fingerprint(),
+        "seed": seed,
+        "hold_out": hold_out,
+    }
+    facts = start.facts | {"training": training}
+    done = None if overwrite else already_there(out, training)
+    if done is not None:
+        return _trained(out, done)
+    watch = TrainingWatch(out, facts, History.parse(history, keep, out), progress or (lambda _: None), overwrite)
+    with session(deterministic=deterministic):
+        module = start.module.to(where)
+        probed(module, splits.part("train").spec, where, splits.part("train").cases.x[:64])
+        fit(module, splits, None, rng=Stream(seed, ("train",)), watch=watch)
+    return _trained(out, watch.finish())
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    module: nn.Module
+    facts: dict[str, Any]
+
+
+def _start(model: str, data: Data, seed: int, mean: tuple[float, ...], std: tuple[float, ...]) -> _Start:
+    """The net before training, and what its checkpoint will say of it."""
+    name, at, weights = model.partition("@")
+    meta: dict[str, Any] = {}
+    content = None
+    if at:
+        content, meta = checkpoint.read(Path(weights))
+    place = python_file(name)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(Stream(seed, ("weights",)).generator().initial_seed())
+        net = user_net(*place) if place else new_net(name, data.spec, meta.get("params", {}), meta.get("model"))
+    net = copy.deepcopy(net)  # a user's function may hand out the same module twice
+    if content is not None:
+        checkpoint.load_into(net, content, Path(weights))
+    mean, std = (mean, std) if mean else (tuple(meta["mean"]), tuple(meta["std"])) if "mean" in meta else _moments(data)
+    facts: dict[str, Any] = {
+        "shape": list(data.spec.shape),
+        "bounds": list(data.spec.bounds),
+        "classes": list(data.spec.classes),
+        "mean": list(mean),
+        "std": list(std),
+    }
+    if place is None:
+        plain, given = step(name)
+        bound = bind("model", plain, meta.get("params", {}) | given, {"shape": data.spec.shape, "classes": 2})
+        facts["model"] = bound.entry.name
+        facts["params"] = {k: v for k, v in bound.params.items() if k not in ("shape", "classes")}
+    return _Start(Normalised(net, mean, std), facts)
+
+
+def _moments(data: Data) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel; of the whole input for vectors, whose entries may be constant."""
+    x = data.cases.x
+    flat = x.transpose(0, 1).flatten(1) if x.dim() == 4 else x.reshape(1, -1)
+    mean, std = flat.mean(1), flat.std(1).clamp_min(1e-3)
+    return tuple(round(float(v), 6) for v in mean), tuple(round(float(v), 6) for v in std)
+
+
+def with_validation(splits: Splits) -> Splits:
+    """The same data with a validation part, cut from training with a fixed seed where there is none."""
+    if splits.val is not None:
+        return splits
+    whole = splits.part("train")
+    count = round(len(whole) * VALIDATION_SHARE)
+    if not count or count == len(whole):
+        raise NothingToTest(f"{whole.name} has {len(whole)} cases, too few to keep some for validation")
+    train, val = cut(whole, (f"{splits.name}/train", f"{splits.name}/val"), count)
+    return Splits(splits.name, train, val, splits.test)
+
+
+def held_out(splits: Splits, share: float) -> tuple[Splits, Data]:
+    """The data with only part of the training cases, and the part that was held out."""
+    if not 0 < share < 1:
+        raise UsageError(f"--hold-out must be between 0 and 1, got {share}")
+    whole = splits.part("train")
+    kept, out = cut(whole, (whole.name, f"{splits.name}/held-out"), round(len(whole) * share), seed=2)
+    return Splits(splits.name, kept, splits.val, splits.test), out
+
+
+def _trained(out: Path, facts: Mapping[str, Any]) -> Trained:
+    told = facts["training"]["log"]
+    best = max(told, key=lambda row: (row["score"], -row["val_loss"]))
+    seconds = sum(row["seconds"] for row in told)
+    return Trained(out, len(told), int(best["epoch"]), best["val_accuracy"], best["score"], seconds, told)

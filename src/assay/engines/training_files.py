@@ -1,0 +1,151 @@
+"""What a training leaves on disk: the state to resume from, the history of epochs, the finished weights."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from assay.core.errors import UsageError
+from assay.stages.trainers.loop import State
+from assay.subjects.sources import checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Which epochs' weights are kept, and where."""
+
+    folder: Path | None
+    last: int | None
+
+    @staticmethod
+    def parse(history: str, keep: str, out: Path) -> "History":
+        """``history`` is a folder, or ``last:N`` for the last N epochs beside ``out``; ``keep`` is all or last:N."""
+        if re.fullmatch(r"last:\d+", history):
+            history, keep = str(out.with_suffix("")) + ".history", history
+        match = re.fullmatch(r"all|last:(\d+)", keep)
+        if match is None or match[1] == "0":
+            raise UsageError(f"--keep is 'all' or 'last:N', got {keep!r}")
+        return History(Path(history) if history else None, int(match[1]) if match[1] else None)
+
+    def file(self, epoch: int) -> Path:
+        assert self.folder is not None  # callers ask only where there is a history
+        return self.folder / f"epoch-{epoch:04d}.safetensors"
+
+
+class TrainingWatch:
+    """Keeps a training safe after every epoch."""
+
+    def __init__(
+        self,
+        out: Path,
+        facts: dict[str, Any],
+        history: History,
+        progress: Callable[[Mapping[str, Any]], None],
+        overwrite: bool,
+    ) -> None:
+        self.out, self.facts, self.history, self.progress = out, facts, history, progress
+        self.state_file = out.with_name(out.name.removesuffix(".safetensors") + ".state.safetensors")
+        if overwrite:
+            self.state_file.unlink(missing_ok=True)
+        self._log: list[dict[str, float]] = []
+        self._best: dict[str, Tensor] = {}
+
+    def resume(self) -> State | None:
+        """The state of a stopped training of the same kind."""
+        if not self.state_file.is_file():
+            return None
+        tensors, meta = checkpoint.read(self.state_file)
+        _check_same(self.state_file, meta.get("facts", {}).get("training", {}), self.facts["training"])
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}, "best": {}, "opt": {}}
+        for name, tensor in tensors.items():
+            part, _, key = name.partition("/")
+            parts[part][key] = tensor
+        optimiser = json.loads(meta["optimiser"])
+        state: dict[int, dict[str, Any]] = {int(k): v for k, v in optimiser["state"].items()}
+        for key, tensor in parts["opt"].items():
+            index, _, name = key.partition("/")
+            state[int(index)][name] = tensor
+        return State(
+            int(meta["epoch"]),
+            parts["weights"],
+            {"state": state, "param_groups": optimiser["param_groups"]},
+            parts["average"],
+            parts["best"],
+            meta["log"],
+        )
+
+    def batch(self, epoch: int, done: float) -> None:
+        self.progress({"epoch": epoch + done})
+
+    def epoch(self, state: State, net: nn.Module) -> None:
+        self._log, self._best = state.log, state.best
+        if self.history.folder is not None:
+            self._keep_epoch(state)
+        tensors, optimiser = _flat(state)
+        meta = {
+            "facts": self.facts,
+            "epoch": state.epoch,
+            "log": state.log,
+            "optimiser": json.dumps(optimiser),
+        }
+        checkpoint.write(self.state_file, tensors, meta)
+        self.progress({"epoch": state.epoch, **state.log[-1]})
+
+    def _keep_epoch(self, state: State) -> None:
+        weights = state.average or state.weights
+        facts = self.facts | {"epoch": state.epoch, "training": self.facts["training"] | {"log": state.log}}
+        checkpoint.write(self.history.file(state.epoch), _inner(weights), facts)
+        if self.history.last is not None:
+            old = self.history.file(state.epoch - self.history.last)
+            old.unlink(missing_ok=True)
+
+    def finish(self) -> dict[str, Any]:
+        """Write the finished weights and clear the state."""
+        if not self._log:  # the state file held every epoch already
+            state = self.resume()
+            if state is None:
+                raise UsageError("nothing was trained: --epochs must be at least 1")
+            self._log, self._best = state.log, state.best
+        facts = self.facts | {"training": self.facts["training"] | {"log": self._log}}
+        checkpoint.write(self.out, _inner(self._best), facts)
+        self.state_file.unlink(missing_ok=True)
+        return facts
+
+
+def already_there(out: Path, training: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The facts of finished weights of the same training; weights of another one are not overwritten."""
+    if not out.exists():
+        return None
+    facts = checkpoint.read_meta(out)
+    _check_same(out, facts.get("training", {}), training)
+    return facts
+
+
+def _check_same(path: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    rows = [
+        f"  {key}: {was.get(key, '(unset)')} there, {asked[key]} asked" for key in asked if was.get(key) != asked[key]
+    ]
+    if rows:
+        raise UsageError(
+            f"{path} holds another training; choose another --out, or replace it with --overwrite\n" + "\n".join(rows)
+        )
+
+
+def _inner(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The net's own weights: those of the normalisation around it are facts, not weights."""
+    return {name.removeprefix("net."): tensor for name, tensor in weights.items()}
+
+
+def _flat(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors by path, and what of the optimiser is not a tensor."""
+    tensors = {f"weights/{k}": v for k, v in state.weights.items()}
+    tensors |= {f"average/{k}": v for k, v in state.average.items()} | {f"best/{k}": v for k, v in state.best.items()}
+    plain: dict[str, Any] = {"param_groups": state.optimiser["param_groups"], "state": {}}
+    for index, slot in state.optimiser["state"].items():
+        tensors |= {f"opt/{index}/{k}": v for k, v in slot.items() if isinstance(v, Tensor)}
+        plain["state"][str(index)] = {k: v for k, v in slot.items() if not isinstance(v, Tensor)}
+    return tensors, plain

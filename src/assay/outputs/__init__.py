@@ -1,0 +1,1 @@
+"""Layer 5: what people look at: tables, progress, reports."""

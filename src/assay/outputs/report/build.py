@@ -1,0 +1,144 @@
+"""The report of a run: one page with pictures beside it, readable from a file, asking the network for nothing."""
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core import store
+from assay.core.cases import Cases
+from assay.core.errors import NothingToTest
+from assay.core.files import sha256, write_atomic
+from assay.core.images import png
+from assay.core.store import Store
+from assay.core.units import clock
+from assay.engines.fuzz import load_failures, summary
+
+GALLERY = 60  # failures shown; the shards hold all of them
+SIDE = 112  # pixels of a picture on the page
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A failure on the page."""
+
+    id: str
+    true: str
+    predicted: str
+    linf: str
+    l2: str
+    ssim: str
+    pictures: dict[str, str]
+
+
+def report(run: str | Path) -> Path:
+    """Write ``report/index.html`` for a run and return its path."""
+    from jinja2 import Environment, StrictUndefined
+
+    folder = store.read(store.find_run(run))
+    out = folder.path / "report"
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    here = files(__package__)
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
+        here.joinpath("page.html").read_text(encoding="utf-8")
+    )
+    begin = folder.lines[0].meta["identity"] if folder.lines else {}
+    page = template.render(
+        run=folder.name,
+        style=here.joinpath("style.css").read_text(encoding="utf-8"),
+        begin=begin,
+        facts=_facts(folder),
+        numbers=_numbers(folder),
+        cards=_cards(folder, out),
+        total=summary(folder).failures,
+        damage=folder.damage,
+        campaign=_campaign_text(folder),
+    )
+    path = out / "index.html"
+    write_atomic(path, page.encode())
+    return path
+
+
+def _facts(folder: Store) -> dict[str, str]:
+    found = summary(folder)
+    rate = found.cases / found.seconds if found.seconds else 0.0
+    return {
+        "failures": f"{found.failures}",
+        "distinct by seed and wrong class": f"{found.distinct}",
+        "flaky (did not fail again)": f"{found.flaky}",
+        "cases tried": f"{found.cases}",
+        "seeds worked": f"{found.seeds}",
+        "time": clock(found.seconds),
+        "cases per second": f"{rate:.0f}",
+    }
+
+
+def _numbers(folder: Store) -> list[dict[str, Any]]:
+    """Evaluations committed to the run, as tables: one column a model."""
+    tables = []
+    for line in folder.commits("numbers"):
+        tables += [json.loads(folder.file(name)) for name in line.files]
+    return tables
+
+
+def _campaign_text(folder: Store) -> str:
+    try:
+        return (folder.path / "campaign.toml").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _cards(folder: Store, out: Path) -> list[Card]:
+    try:
+        failures = load_failures(folder)
+    except NothingToTest:
+        return []
+    if failures.x.dim() != 4:
+        return []
+    classes = _class_names(folder, failures)
+    shown = failures[_spread(failures)]
+    return [_card(shown[slice(i, i + 1)], classes, out) for i in range(len(shown))]
+
+
+def _spread(failures: Cases) -> Tensor:
+    """Rows for the gallery: in turn over the pairs (true, predicted), smallest change first."""
+    pair = failures.y * (int(failures.info["pred"].max()) + 1) + failures.info["pred"]
+    by_size = failures.info["l2"].argsort(stable=True)
+    grouped = by_size[pair[by_size].argsort(stable=True)]
+    _, counts = pair[grouped].unique_consecutive(return_counts=True)
+    turn = torch.cat([torch.arange(int(c)) for c in counts])
+    return grouped[turn.argsort(stable=True)][:GALLERY]
+
+
+def _class_names(folder: Store, failures: Cases) -> list[str]:
+    named = folder.lines[0].meta["identity"].get("target", {}).get("classes")
+    most = int(torch.maximum(failures.y.max(), failures.info["pred"].max())) + 1
+    return list(named) if named else [str(i) for i in range(most)]
+
+
+def _card(case: Cases, classes: list[str], out: Path) -> Card:
+    x, seed = case.x[0], case.info["seed_x"][0]
+    name = sha256(x.contiguous().numpy().tobytes())[:16]
+    scale = max(1, SIDE // x.shape[-1])
+    change = x - seed
+    reach = float(change.abs().max()) or 1.0
+    pictures = {}
+    for what, picture in (("seed", seed), ("case", x), ("difference", 0.5 + change / (2 * reach))):
+        file = out / "images" / f"{name}-{what}.png"
+        if not file.exists():
+            write_atomic(file, png(picture, scale))
+        pictures[what] = f"images/{file.name}"
+    linf, l2 = float(case.info["linf"][0]), float(case.info["l2"][0])
+    return Card(
+        name,
+        classes[int(case.y[0])],
+        classes[int(case.info["pred"][0])],
+        f"{linf:.3f} = {255 * linf:.0f}/255",
+        f"{l2:.2f}",
+        f"{float(case.info['ssim'][0]):.2f}",
+        pictures,
+    )

@@ -1,0 +1,115 @@
+"""Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from assay.core.units import clock
+
+LINE_SECONDS = 10.0
+
+
+def stderr() -> Console:
+    """The console for progress and notices; rich honours NO_COLOR and knows a terminal when it sees one."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """Text from users or files without control characters, so that it cannot steer a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\\x" + format(ord(c), "02x") for c in text)
+
+
+class _Notices(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        word = "note" if record.levelno < logging.WARNING else "warning"
+        print(f"{word}: {plain(record.getMessage())}", file=sys.stderr)  # noqa: T201  the handler is the way out
+
+
+def show_notices(*, quiet: bool) -> None:
+    """Send what the library has to say to stderr."""
+    log = logging.getLogger("assay")
+    log.handlers = [_Notices()]
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    log.propagate = False
+
+
+class Screen:
+    """A progress display: call it with the numbers of the moment."""
+
+    def __init__(
+        self, title: str, line: Callable[[Mapping[str, Any]], tuple[str, float | None]], *, quiet: bool
+    ) -> None:
+        self._line, self._quiet, self._title = line, quiet, title
+        console = stderr()
+        self._bar: Progress | None = None
+        if not quiet and console.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn(title),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+                refresh_per_second=2,
+            )
+            self._task = self._bar.add_task(title, total=None, text="")
+        self._last = self._began = time.monotonic()
+
+    def __enter__(self) -> "Screen":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, numbers: Mapping[str, Any]) -> None:
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._bar is None and now - self._last < LINE_SECONDS:
+            return
+        text, share = self._line(numbers)
+        if self._bar is not None:
+            self._bar.update(self._task, text=text, total=None if share is None else 1.0, completed=share or 0.0)
+        else:
+            self._last = now
+            print(f"{self._title} {clock(now - self._began)}: {text}", file=sys.stderr)  # noqa: T201
+
+
+def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Cases, failures and rate of a fuzzing run."""
+    rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
+    return (
+        f"{numbers['cases']} cases ({rate:.0f}/s), {numbers['failures']} failures, {numbers['seeds']} seeds done",
+        None,
+    )
+
+
+def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
+    """How far an evaluation is."""
+    return f"{numbers['done']} of {numbers['of']} cases", numbers["done"] / numbers["of"]
+
+
+def train_line(epochs: int | None) -> Callable[[Mapping[str, Any]], tuple[str, float | None]]:
+    """Epoch and last validation numbers of a training."""
+    last = ""
+
+    def line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
+        nonlocal last
+        if "val_accuracy" in numbers:
+            last = f", loss {numbers['loss']:.4f}, val {numbers['val_accuracy']:.4f}"
+        share = numbers["epoch"] / epochs if epochs else None
+        return f"epoch {numbers['epoch']:.1f}{f' of {epochs}' if epochs else ''}{last}", share
+
+    return line

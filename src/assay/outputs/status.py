@@ -1,0 +1,43 @@
+"""Where a run stands."""
+
+import fcntl
+from typing import Any
+
+from assay.core.lock import holder
+from assay.core.store import Store
+
+
+def run_status(run: Store) -> dict[str, Any]:
+    """Counts from the journal, who works on it, what is damaged."""
+    begin = run.lines[0].meta if run.lines else {}
+    counts: dict[str, int] = {}
+    for line in run.commits("fuzz"):
+        for name in ("seeds", "cases", "failures", "distinct", "flaky", "gradient_steps"):
+            counts[name] = counts.get(name, 0) + int(line.meta[name])
+    stats = run.stats()
+    return {
+        "run": run.name,
+        "path": str(run.path),
+        "kind": begin.get("identity", {}).get("run", {}).get("kind"),
+        "recipe": begin.get("identity", {}).get("recipe", {}).get("name"),
+        "commits": len(run.lines),
+        "alive": _alive(run),
+        "holder": holder(run.path) if _alive(run) else None,
+        **counts,
+        "seconds": stats.get("seconds"),
+        "damage": run.damage,
+        "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),
+    }
+
+
+def _alive(run: Store) -> bool:
+    """Whether a process of this host holds the lock."""
+    try:
+        with (run.path / "LOCK").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+    except OSError:
+        return False

@@ -1,0 +1,62 @@
+"""Results as tables for people."""
+
+from collections.abc import Iterable, Mapping
+
+from rich.table import Table
+
+from assay.engines.evaluation import Evaluation, Outcome, Share
+from assay.outputs.screen import plain
+
+
+def percent(share: Share) -> str:
+    """A share with its interval: ``91.2 % (88.0–93.7)``."""
+    low, high = share.ci95
+    return f"{100 * share.accuracy:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def evaluation_table(result: Evaluation) -> Table:
+    """One row a number; static and white-box numbers in columns of their own."""
+    protocol = result.protocol
+    eps = protocol["eps_text"]
+    meaning = (
+        "accuracy left after the attacks up to here" if protocol["cascade"] else "accuracy under each attack alone"
+    )
+    table = Table(
+        title=plain(f"{protocol['data']}, n={protocol['n']}, {protocol['norm']} eps={eps}, seed {protocol['seed']}"),
+        caption=f"{meaning}; 95 % Wilson intervals",
+    )
+    table.add_column("")
+    table.add_column("white box", justify="right")
+    if result.static_worst is not None:
+        table.add_column(plain(f"static, made on {result.static_from}"), justify="right")
+    table.add_column("tried", justify="right")
+    table.add_column("broken", justify="right")
+    table.add_column("seconds", justify="right")
+    static = result.static_worst is not None
+    table.add_row("clean", percent(result.clean), *([""] if static else []), "", "", "")
+    for name, outcome in result.attacks.items():
+        table.add_row(plain(name), *_cells(outcome, result.static.get(name)))
+    worst = [percent(result.static_worst)] if result.static_worst is not None else []
+    table.add_row("worst case", percent(result.worst), *worst, "", "", "", style="bold")
+    return table
+
+
+def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
+    yield percent(outcome.left)
+    if static is not None:
+        yield percent(static.left)
+    yield str(outcome.tried)
+    yield str(outcome.broken)
+    yield f"{outcome.seconds:.2f}"
+
+
+def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:
+    """Several models side by side: ``rows[number][model]``."""
+    table = Table(title=plain(title), caption="95 % Wilson intervals")
+    table.add_column("")
+    models = list(next(iter(rows.values())))
+    for model in models:
+        table.add_column(model, justify="right")
+    for number, shares in rows.items():
+        table.add_row(number, *(percent(shares[model]) for model in models))
+    return table

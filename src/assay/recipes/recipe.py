@@ -1,0 +1,112 @@
+"""What recipes and suites are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.core.errors import UsageError
+from assay.core.registry import Bound, bind, lookup, names
+from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, step, steps
+
+# Which kind of stage each field of a recipe names.
+FIELDS = {"seeds": "seeder", "schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A system: the stages of a fuzzing campaign, each a name or (name, parameters)."""
+
+    name: str
+    summary: str
+    mutate: Step
+    paper: str = ""
+    seeds: Step = "correct"
+    schedule: Step = "per_seed"
+    oracle: Step = "wrong_label"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    """Attacks run as a cascade: only inputs that are still robust go on to the next."""
+
+    name: str
+    summary: str
+    attacks: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A recipe with its stages found and their parameters checked."""
+
+    name: str
+    seeds: Bound
+    schedule: Bound
+    mutate: Bound
+    oracle: Bound
+
+    def needs(self) -> set[str]:
+        return {need for field in FIELDS for need in getattr(self, field).entry.needs}
+
+    def config(self) -> dict[str, str]:
+        return {"name": self.name, **{field: getattr(self, field).text for field in FIELDS}}
+
+
+def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Stages:
+    """The stages of a recipe.
+
+    ``changes`` replaces whole stages (``mutate``) or single parameters (``mutate.eps``); ``offered`` values, such as
+    eps and norm, go to every stage that takes them and has them not set.
+    """
+    if isinstance(recipe, str):
+        found, thing = lookup("recipe", recipe)
+        if not isinstance(thing, Recipe):
+            raise UsageError(f"{found.name} is {type(thing).__name__}, expected a Recipe")
+        recipe = thing
+    chosen = {field: step(getattr(recipe, field)) for field in FIELDS}
+    for key, value in changes.items():
+        field, dot, parameter = key.partition(".")
+        if field not in FIELDS:
+            raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, FIELDS)}")
+        if dot:
+            chosen[field][1][parameter] = value
+        else:
+            chosen[field] = step(value)
+    bound = {field: bind(kind, *chosen[field], offered) for field, kind in FIELDS.items()}
+    return Stages(recipe.name, **bound)
+
+
+def attacks_of(suite: str | tuple[Step, ...] | list[Step], offered: Params) -> dict[str, Bound]:
+    """The attacks of a suite by name, in order; members of a list may be suites themselves."""
+    found: list[tuple[Step, Bound]] = []
+    for name, params in steps(suite):
+        if python_file(name) is None and canonical(name) in map(canonical, names("suite")):
+            members: tuple[Step, ...] = lookup("suite", name)[1].attacks
+            found += [(m, bind("attack", *_with(m, params), offered)) for m in members]
+        elif python_file(name) is None and canonical(name) not in map(canonical, names("attack")):
+            known = [*names("attack"), *names("suite")]
+            raise UsageError(f"unknown attack or suite {name!r}; {did_you_mean(name, known)}")
+        else:
+            found.append(((name, params), bind("attack", name, params, offered)))
+    if not found:
+        raise UsageError("the suite is empty; name attacks, such as --suite fgsm,pgd")
+    return _labelled(found)
+
+
+def _with(member: Step, params: Params) -> tuple[str, Params]:
+    name, own = step(member)
+    return name, {**own, **params}
+
+
+def _labelled(found: list[tuple[Step, Bound]]) -> dict[str, Bound]:
+    """The plain name, or the name with what was set where one attack stands twice."""
+    plain = [bound.entry.name for _, bound in found]
+    labelled: dict[str, Bound] = {}
+    for given, bound in found:
+        name = bound.entry.name
+        if plain.count(name) > 1:
+            inside = ", ".join(f"{k}={v}" for k, v in step(given)[1].items())
+            name = f"{name}({inside})" if inside else name
+        if name in labelled:
+            raise UsageError(f"the suite names {name} twice")
+        labelled[name] = bound
+    return labelled

@@ -1,0 +1,40 @@
+"""The basic iterative method."""
+
+from torch import Tensor
+
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.attacks.climb import climb
+from assay.subjects.target import Target
+
+
+@register("attack", paper="Kurakin, Goodfellow, Bengio 2017", needs=("grad",), gradients=20)
+def bim(
+    target: Target,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rng: Rows,
+    eps: float,
+    norm: str = "linf",
+    steps: int = 20,
+    step: float = 0.1,
+    targeted: bool = False,
+    early_stop: bool = True,
+    loss: str = "ce",
+) -> Tensor:
+    """Repeated gradient steps from the input itself; ``step`` is a share of eps."""
+    return climb(
+        target,
+        x,
+        y,
+        rng=rng,
+        eps=eps,
+        norm=norm,
+        steps=steps,
+        step=step,
+        random_start=False,
+        targeted=targeted,
+        early_stop=early_stop,
+        loss=loss,
+    )

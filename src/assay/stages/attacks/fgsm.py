@@ -1,0 +1,37 @@
+"""The fast gradient sign method."""
+
+from torch import Tensor
+
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.attacks.climb import climb
+from assay.subjects.target import Target
+
+
+@register("attack", paper="Goodfellow, Shlens, Szegedy 2015", needs=("grad",), gradients=1)
+def fgsm(
+    target: Target,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rng: Rows,
+    eps: float,
+    norm: str = "linf",
+    random_start: bool = False,
+    targeted: bool = False,
+    loss: str = "ce",
+) -> Tensor:
+    """One step of length eps along the gradient."""
+    return climb(
+        target,
+        x,
+        y,
+        rng=rng,
+        eps=eps,
+        norm=norm,
+        steps=1,
+        step=1.0,
+        random_start=random_start,
+        targeted=targeted,
+        loss=loss,
+    )

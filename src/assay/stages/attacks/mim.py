@@ -1,0 +1,42 @@
+"""The momentum iterative method."""
+
+from torch import Tensor
+
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.attacks.climb import climb
+from assay.subjects.target import Target
+
+
+@register("attack", paper="Dong et al. 2018", needs=("grad",), gradients=20)
+def mim(
+    target: Target,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rng: Rows,
+    eps: float,
+    norm: str = "linf",
+    steps: int = 20,
+    step: float = 0.1,
+    decay: float = 1.0,
+    targeted: bool = False,
+    early_stop: bool = True,
+    loss: str = "ce",
+) -> Tensor:
+    """Gradient steps with momentum, each gradient scaled by its mean absolute value; ``step`` is a share of eps."""
+    return climb(
+        target,
+        x,
+        y,
+        rng=rng,
+        eps=eps,
+        norm=norm,
+        steps=steps,
+        step=step,
+        decay=decay,
+        random_start=False,
+        targeted=targeted,
+        early_stop=early_stop,
+        loss=loss,
+    )

@@ -1,0 +1,43 @@
+"""Projected gradient descent."""
+
+from torch import Tensor
+
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.attacks.climb import climb
+from assay.subjects.target import Target
+
+
+@register("attack", paper="Madry et al. 2018", needs=("grad",), gradients=40)
+def pgd(
+    target: Target,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rng: Rows,
+    eps: float,
+    norm: str = "linf",
+    steps: int = 40,
+    step: float = 0.1,
+    random_start: bool = True,
+    restarts: int = 1,
+    targeted: bool = False,
+    early_stop: bool = True,
+    loss: str = "ce",
+) -> Tensor:
+    """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps."""
+    return climb(
+        target,
+        x,
+        y,
+        rng=rng,
+        eps=eps,
+        norm=norm,
+        steps=steps,
+        step=step,
+        random_start=random_start,
+        restarts=restarts,
+        targeted=targeted,
+        early_stop=early_stop,
+        loss=loss,
+    )

@@ -1,0 +1,1 @@
+"""Mutators: new inputs from cases. ``(bench, cases, *, rng, …) -> x`` with N rows."""

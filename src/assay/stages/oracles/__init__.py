@@ -1,0 +1,1 @@
+"""Oracles: is a case a failure? ``(bench, cases) -> (N,) bool``."""

@@ -1,0 +1,1 @@
+"""Seeders: which cases are worth working on. ``(bench, cases, *, rng, …) -> Cases``."""

@@ -1,0 +1,1 @@
+"""Selectors: the k cases worth most. ``(bench, cases, k, *, rng, …) -> (k,) rows``."""

@@ -1,0 +1,73 @@
+"""Adversarial training: learn from what an attack makes of each batch."""
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases
+from assay.core.randomness import Stream
+from assay.core.registry import Bound, bind, register
+from assay.core.specs import step as read_step
+from assay.stages.trainers.loop import Plan, Watch, accuracy, fit
+from assay.stages.trainers.plain import joined
+from assay.subjects.bench import Splits
+from assay.subjects.sources.module import ModuleTarget
+
+VALIDATED = 1000  # validation cases attacked after each epoch
+
+
+@register("trainer", paper="Madry et al. 2018", needs=("train",))
+def adversarial(
+    module: nn.Module,
+    data: Splits,
+    extra: Cases | None,
+    *,
+    rng: Stream,
+    watch: Watch,
+    eps: float,
+    norm: str = "linf",
+    attack: str = "pgd(steps=7, step=0.25, early_stop=false)",
+    share: float = 1.0,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimiser: str = "adam",
+    schedule: str = "cosine",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    smoothing: float = 0.0,
+    augment: str = "",
+    ema: float = 0.0,
+) -> nn.Module:
+    """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attack."""
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
+    name, params = read_step(attack)
+    search = bind("attack", name, params, {"eps": eps, "norm": norm})
+    spec = data.part("train").spec
+
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
+        count = round(len(x) * share)
+        made = search(ModuleTarget(net, spec), x[:count], y[:count], rng=here.rows(ids[:count]))
+        return torch.cat([made, x[count:]]).detach()
+
+    def judged(net: nn.Module, val: Cases) -> dict[str, float]:
+        return {
+            **accuracy(net, val),
+            "score": _robust(net, val[:VALIDATED], search, ModuleTarget(net, spec), rng),
+        }
+
+    return fit(
+        module,
+        joined(data, extra),
+        data.part("val").cases,
+        plan,
+        rng=rng,
+        watch=watch,
+        batch=attacked,
+        judge=judged,
+    )
+
+
+def _robust(net: nn.Module, val: Cases, search: Bound, target: ModuleTarget, rng: Stream) -> float:
+    made = search(target, val.x, val.y, rng=rng.at("validation").rows(val.origin))
+    with torch.no_grad():
+        return float((net(made).argmax(1) == val.y).float().mean())

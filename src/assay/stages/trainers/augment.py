@@ -1,0 +1,73 @@
+"""Random flips, shifts, turns and scales of training images, each case with parameters of its own."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.core.errors import UsageError
+from assay.core.specs import did_you_mean, split, value
+
+_DEFAULT = {"flip": 0.5, "shift": 0.1, "rotate": 10.0, "scale": 0.1}
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """How far images are moved: chance of a mirror flip, shift as a share of the side, degrees, relative scale."""
+
+    flip: float = 0.0
+    shift: float = 0.0
+    rotate: float = 0.0
+    scale: float = 0.0
+
+    @staticmethod
+    def parse(text: str) -> "Augmentation":
+        """Read ``flip, shift=0.1, rotate=10``; a bare name takes its usual amount.
+
+        >>> Augmentation.parse("flip, shift=0.125")
+        Augmentation(flip=0.5, shift=0.125, rotate=0.0, scale=0.0)
+        """
+        amounts = {}
+        for part in split(text):
+            name, sign, amount = (piece.strip() for piece in part.partition("="))
+            if name not in _DEFAULT:
+                raise UsageError(f"unknown augmentation {name!r}; {did_you_mean(name, _DEFAULT)}")
+            number = value(amount) if sign else _DEFAULT[name]
+            if not isinstance(number, (int, float)) or number < 0:
+                raise UsageError(f"augmentation {name} needs a number that is not negative, got {amount!r}")
+            amounts[name] = float(number)
+        return Augmentation(**amounts)
+
+    def __bool__(self) -> bool:
+        return any((self.flip, self.shift, self.rotate, self.scale))
+
+    def apply(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        """The images (N, C, H, W) moved at random; what comes in from outside is black."""
+        if not self or not len(x):
+            return x
+        if x.dim() != 4:
+            raise UsageError("augmentation is for images; train vectors without --augment")
+        if self.flip:
+            mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < self.flip
+            x = torch.where(mirrored, x.flip(-1), x)
+        if not (self.shift or self.rotate or self.scale):
+            return x
+        from kornia.geometry.transform import warp_affine
+
+        moved: Tensor = warp_affine(x, self._matrices(x, rng), (x.shape[2], x.shape[3]))
+        return moved
+
+    def _matrices(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        """(N, 2, 3): rotation and scale about the centre, then a shift by whole pixels (no blur where only shifted)."""
+        n, height, width = len(x), x.shape[2], x.shape[3]
+        draw = torch.rand(4, n, generator=rng, device=x.device) * 2 - 1
+        angle = draw[0] * self.rotate * torch.pi / 180
+        size = 1 + draw[1] * self.scale
+        right, down = (draw[2] * self.shift * width).round(), (draw[3] * self.shift * height).round()
+        cos, sin = size * torch.cos(angle), size * torch.sin(angle)
+        middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
+        rows = [
+            torch.stack([cos, sin, middle_x - cos * middle_x - sin * middle_y + right], 1),
+            torch.stack([-sin, cos, middle_y + sin * middle_x - cos * middle_y + down], 1),
+        ]
+        return torch.stack(rows, 1)

@@ -1,0 +1,253 @@
+"""The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import UNLABELLED, Cases
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.losses import smoothed
+from assay.core.modes import eval_mode
+from assay.core.randomness import Stream
+from assay.stages.trainers.augment import Augmentation
+
+Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
+Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train."""
+
+    epochs: int
+    batch: int = 64
+    lr: float = 1e-3
+    optimiser: str = "adam"
+    schedule: str = "cosine"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    smoothing: float = 0.0
+    augment: str = ""
+    ema: float = 0.0
+
+    def check(self) -> None:
+        if self.optimiser not in ("adam", "sgd"):
+            raise UsageError(f"optimiser must be adam or sgd, got {self.optimiser!r}")
+        if self.schedule not in ("cosine", "step", "constant"):
+            raise UsageError(f"schedule must be cosine, step or constant, got {self.schedule!r}")
+        if self.epochs < 0 or self.batch < 1 or self.lr <= 0:
+            raise UsageError(f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}: must be positive")
+        if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
+            raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that one more epoch depends on, and the best weights so far."""
+
+    epoch: int
+    weights: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    average: dict[str, Tensor]
+    best: dict[str, Tensor]
+    log: list[dict[str, float]] = field(default_factory=list)
+
+
+class Watch(Protocol):
+    """Who looks on: keeps the state, the history, a progress bar."""
+
+    def resume(self) -> State | None: ...
+
+    def batch(self, epoch: int, done: float) -> None: ...
+
+    def epoch(self, state: State, net: nn.Module) -> None: ...
+
+
+class Unwatched:
+    """Nobody looks on."""
+
+    def resume(self) -> State | None:
+        return None
+
+    def batch(self, epoch: int, done: float) -> None: ...
+
+    def epoch(self, state: State, net: nn.Module) -> None: ...
+
+
+def fit(
+    module: nn.Module,
+    train: Cases,
+    val: Cases,
+    plan: Plan,
+    *,
+    rng: Stream,
+    watch: Watch,
+    batch: Batch | None = None,
+    judge: Judge | None = None,
+) -> nn.Module:
+    """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
+
+    Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
+    """
+    plan.check()
+    train = train[train.y != UNLABELLED]
+    if not len(train) or not len(val):
+        raise NothingToTest(
+            f"training needs labelled cases; there are {len(train)} to train on, {len(val)} to validate"
+        )
+    net = copy.deepcopy(module).train()
+    for weight in net.parameters():
+        weight.requires_grad_(True)
+    device = next((p.device for p in net.parameters()), torch.device("cpu"))
+    train, val = train.to(device), val.to(device)
+    run = _Run(net, train, plan, rng, watch, batch)
+    state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
+    run.load(state)
+    for epoch in range(state.epoch, plan.epochs):
+        started = time.perf_counter()
+        loss = run.one_epoch(epoch, state.average)
+        with run.averaged(state.average), eval_mode(net):
+            numbers = {
+                "loss": loss,
+                **(judge or accuracy)(net, val),
+                "seconds": time.perf_counter() - started,
+            }
+            if not math.isfinite(loss):
+                raise UsageError(f"the loss is not finite in epoch {epoch + 1}; lower --lr (now {plan.lr:g})")
+            if not state.log or _rank(numbers) > max(map(_rank, state.log)):
+                state.best = run.weights()
+        state.log.append({"epoch": epoch + 1, **numbers})
+        state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), run.optimiser.state_dict()
+        watch.epoch(state, net)
+    net.load_state_dict(state.best)
+    return net
+
+
+def _rank(numbers: dict[str, float]) -> tuple[float, float]:
+    return (numbers["score"], -numbers["val_loss"])
+
+
+def accuracy(net: nn.Module, val: Cases) -> dict[str, float]:
+    """Clean accuracy and loss on the validation cases; the accuracy is the score."""
+    right, loss = 0, 0.0
+    with torch.no_grad():
+        for start in range(0, len(val), 1000):
+            part = val[start : start + 1000]
+            logits = net(part.x)
+            right += int((logits.argmax(1) == part.y).sum())
+            loss += float(smoothed(logits, part.y, 0.0).sum())
+    share = right / len(val)
+    return {"val_accuracy": share, "val_loss": loss / len(val), "score": share}
+
+
+class _Run:
+    """The moving parts of one training."""
+
+    def __init__(
+        self, net: nn.Module, train: Cases, plan: Plan, rng: Stream, watch: Watch, batch: Batch | None
+    ) -> None:
+        self.net, self.train, self.plan, self.rng, self.watch, self.batch = (
+            net,
+            train,
+            plan,
+            rng,
+            watch,
+            batch,
+        )
+        self.augmentation = Augmentation.parse(plan.augment)
+        self.device = train.x.device
+        weights = list(net.parameters())
+        self.optimiser: torch.optim.Optimizer
+        if plan.optimiser == "sgd":
+            self.optimiser = torch.optim.SGD(
+                weights, plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=plan.momentum > 0
+            )
+        else:
+            self.optimiser = torch.optim.Adam(weights, plan.lr, weight_decay=plan.weight_decay)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+
+    def load(self, state: State) -> None:
+        self.net.load_state_dict(state.weights)
+        if state.optimiser:
+            self.optimiser.load_state_dict(state.optimiser)
+        state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
+        if self.plan.ema and not state.average:
+            state.average = self.weights()
+
+    def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
+        """Mean training loss of one pass over the cases."""
+        plan, n = self.plan, len(self.train)
+        here = self.rng.at("epoch", epoch)
+        order = torch.randperm(n, generator=here.at("order").generator()).to(self.device)
+        moves = here.at("augment").generator(self.device)
+        starts = range(0, n, plan.batch)
+        total = torch.zeros((), device=self.device)
+        self.net.train()
+        devices = [self.device.index or 0] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # dropout draws from torch's own generator
+            torch.manual_seed(here.at("dropout").generator().initial_seed())
+            for i, start in enumerate(starts):
+                rows = order[start : start + plan.batch]
+                if len(rows) == 1 and n > 1:
+                    continue  # batch normalisation cannot learn from one case
+                for group in self.optimiser.param_groups:
+                    group["lr"] = plan.lr * _rate(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
+                total += self._step(rows, here, moves) * len(rows)
+                self._follow(average)
+                self.watch.batch(epoch, (i + 1) / len(starts))
+        return float(total) / n
+
+    def _step(self, rows: Tensor, here: Stream, moves: torch.Generator) -> Tensor:
+        x, y = self.train.x[rows], self.train.y[rows]
+        x = self.augmentation.apply(x, moves)
+        if self.batch is not None:
+            x = self.batch(self.net, x, y, rows, here.at("inner"))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = smoothed(self.net(x), y, self.plan.smoothing).mean()
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach()
+
+    def _follow(self, average: dict[str, Tensor]) -> None:
+        if self.plan.ema:
+            for name, tensor in self.net.state_dict().items():
+                if tensor.is_floating_point():
+                    average[name].lerp_(tensor, 1 - self.plan.ema)
+                else:
+                    average[name].copy_(tensor)
+
+    def averaged(self, average: dict[str, Tensor]) -> "_Swapped":
+        return _Swapped(self.net, average)
+
+
+class _Swapped:
+    """The net with its averaged weights for as long as the block lasts, where there are any."""
+
+    def __init__(self, net: nn.Module, weights: dict[str, Tensor]) -> None:
+        self.net, self.weights = net, weights
+
+    def __enter__(self) -> None:
+        if self.weights:
+            self.own = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+            self.net.load_state_dict(self.weights)
+
+    def __exit__(self, *error: object) -> None:
+        if self.weights:
+            self.net.load_state_dict(self.own)
+
+
+def _rate(schedule: str, progress: float) -> float:
+    """The learning rate as a share of the first one, ``progress`` from 0 to 1."""
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * progress))
+    if schedule == "step":
+        return 1.0 if progress < 0.5 else 0.1 if progress < 0.75 else 0.01
+    return 1.0

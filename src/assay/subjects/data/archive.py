@@ -1,0 +1,97 @@
+"""Named data sets on disk: ``NAME.npz`` in ``$ASSAY_DATA`` or the cache, fetched once from the canonical source."""
+
+import logging
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.core.errors import UsageError
+from assay.core.specs import canonical
+from assay.subjects.bench import Data, Splits, cut
+from assay.subjects.data.arrays import to_data
+
+log = logging.getLogger("assay")
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+VALIDATION = 5000  # cases cut from the official training part, seed 0
+
+
+def cache_folder() -> Path:
+    """Where fetched data are kept."""
+    import pooch
+
+    return Path(pooch.os_cache("assay")) / "data"
+
+
+def fetch(url: str, md5: str) -> Path:
+    """A file of the canonical source, checked against its published checksum."""
+    import pooch
+
+    try:
+        found = pooch.retrieve(url, known_hash=f"md5:{md5}", path=cache_folder() / "downloads", progressbar=False)
+    except Exception as error:
+        raise UsageError(
+            f"cannot fetch {url} ({type(error).__name__}); without network, put the data set as NAME.npz "
+            "(x_train, y_train, x_test, y_test) into a folder and name it in ASSAY_DATA"
+        ) from error
+    return Path(found)
+
+
+def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Splits:
+    """The data set of that name: official test part, official training part less a fixed validation part."""
+    file = f"{canonical(name)}.npz"
+    given = os.environ.get("ASSAY_DATA")
+    for folder in [*([Path(given)] if given else []), cache_folder()]:
+        if (folder / file).is_file():
+            arrays: Arrays = read_npz(folder / file)
+            break
+    else:
+        log.warning("fetching %s", name)
+        arrays = make()
+        path = cache_folder() / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]  # its stub reads ** as its one flag
+        temporary.replace(path)
+    whole = to_data(name, arrays["x_train"], arrays["y_train"], classes)
+    train, val = cut(whole, (f"{name}/train", f"{name}/val"), VALIDATION)
+    return Splits(name, train, val, to_data(f"{name}/test", arrays["x_test"], arrays["y_test"], classes))
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an ``.npz`` file; pickled objects are refused."""
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise UsageError(f"{path} is a single array; save it with numpy.savez(path, x=…, y=…)")
+            return {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise UsageError(f"{path} is not a readable .npz file: {str(error).splitlines()[0]}") from error
+
+
+def from_npz(path: Path) -> Splits:
+    """Parts of a user's ``.npz``: ``x_train, y_train, x_test, y_test`` (``x_val`` too), or plain ``x, y``."""
+    arrays = read_npz(path)
+    classes = tuple(str(c) for c in arrays["classes"].tolist()) if "classes" in arrays else ()
+    name = path.name
+    if "x" in arrays:
+        # One set without parts: it is what is asked for, whichever part that is.
+        one = to_data(name, arrays["x"], arrays.get("y"), classes)
+        return Splits(name, one, None, one)
+    parts: dict[str, Data] = {}
+    if not classes:
+        labels = [arrays[f"y_{p}"] for p in ("train", "val", "test") if f"y_{p}" in arrays]
+        if labels and all(part.ndim == 1 and part.dtype.kind in "ui" and len(part) for part in labels):
+            classes = tuple(str(i) for i in range(max(int(part.max()) for part in labels) + 1))
+    for part in ("train", "val", "test"):
+        if f"x_{part}" in arrays:
+            parts[part] = to_data(f"{name}/{part}", arrays[f"x_{part}"], arrays.get(f"y_{part}"), classes)
+    if not parts:
+        raise UsageError(f"{path} has the arrays {', '.join(arrays) or 'none'}; expected x and y, or x_train, x_test …")
+    return Splits(name, **parts)

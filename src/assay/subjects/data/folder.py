@@ -1,0 +1,106 @@
+"""Image folders: one sub-folder a class."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.core.errors import NothingToTest, UsageError
+from assay.subjects.bench import PARTS, Data, Splits
+from assay.subjects.data.arrays import to_data
+
+log = logging.getLogger("assay")
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+MAX_PIXELS = 50_000_000  # refused before a pixel is decoded
+_DEEP = ("I", "F")  # 16-bit and floating-point modes: scaling them down would be a guess
+
+
+def from_folder(root: Path, size: tuple[int, int] | None = None) -> Splits:
+    """The parts of a folder: its sub-folders ``train``, ``val`` and ``test``, or itself as one set."""
+    if not root.is_dir():
+        raise UsageError(f"no such folder: {root}")
+    if any((root / part).is_dir() for part in ("train", "test")):
+        classes = sorted({c for part in PARTS if (root / part).is_dir() for c in _class_names(root / part)})
+        parts = {p: _read(root / p, classes, size) for p in PARTS if (root / p).is_dir()}
+        if len({d.spec.shape for d in parts.values()}) > 1:
+            shapes = ", ".join(f"{p} {d.spec.shape}" for p, d in parts.items())
+            raise UsageError(f"the parts of {root} differ in shape ({shapes}); give --size HxW")
+        return Splits(str(root), **parts)
+    one = _read(root, _class_names(root), size)
+    return Splits(str(root), one, None, one)
+
+
+def _class_names(root: Path) -> list[str]:
+    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not names:
+        raise NothingToTest(f"{root} has no sub-folders; expected one folder of images per class")
+    return names
+
+
+def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
+    log.info("%s: classes %s", root, ", ".join(f"{i}={name!r}" for i, name in enumerate(classes)))
+    images: list[np.ndarray[Any, Any]] = []
+    labels: list[int] = []
+    bad: list[str] = []
+    for path, label in _files(root, classes):
+        image, reason = _decode(path, size)
+        if image is None:
+            bad.append(f"{path.relative_to(root)}: {reason}")
+        else:
+            images.append(image)
+            labels.append(label)
+    if bad:
+        shown = "\n  ".join(bad[:20]) + (f"\n  … and {len(bad) - 20} more" if len(bad) > 20 else "")
+        log.warning("%s: %d files could not be read and were left out:\n  %s", root, len(bad), shown)
+    if not images:
+        raise (
+            UsageError(f"{root}: all {len(bad)} files are unreadable") if bad else NothingToTest(f"{root}: no images")
+        )
+    return to_data(str(root), _stack(images, root), np.array(labels), tuple(classes))
+
+
+def _files(root: Path, classes: list[str]) -> Iterator[tuple[Path, int]]:
+    for label, name in enumerate(classes):
+        folder = root / name
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            if path.is_file() and not path.name.startswith("."):
+                yield path, label
+
+
+def _decode(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray[Any, Any] | None, str]:
+    """Pixels (C, H, W) uint8, or the reason why not."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    if path.suffix.lower() not in SUFFIXES:
+        return None, f"not one of {', '.join(SUFFIXES)}"
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                return None, f"{image.width}×{image.height} is over the limit of {MAX_PIXELS} pixels"
+            if getattr(image, "n_frames", 1) > 1:
+                return None, "animated"
+            if image.mode.startswith(_DEEP):
+                return None, f"{image.mode} pixels; convert to 8 bit"
+            grey = image.mode in ("1", "L", "LA")
+            still = ImageOps.exif_transpose(image).convert("L" if grey else "RGB")
+            if size is not None and still.size != (size[1], size[0]):
+                still = still.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            pixels = np.asarray(still)
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return None, str(error).split("\n")[0][:100] or type(error).__name__
+    return (pixels[None] if grey else pixels.transpose(2, 0, 1)), ""
+
+
+def _stack(images: list[np.ndarray[Any, Any]], root: Path) -> np.ndarray[Any, Any]:
+    sizes = {image.shape[1:] for image in images}
+    if len(sizes) > 1:
+        some = ", ".join(f"{h}x{w}" for h, w in sorted(sizes)[:4])
+        raise UsageError(f"{root}: images differ in size ({some}{', …' if len(sizes) > 4 else ''}); give --size HxW")
+    if len({image.shape[0] for image in images}) > 1:
+        log.warning("%s: grey images among colour ones were given three equal channels", root)
+        images = [np.repeat(image, 3, 0) if len(image) == 1 else image for image in images]
+    return np.stack(images)

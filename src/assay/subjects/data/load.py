@@ -1,0 +1,59 @@
+"""Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.registry import bind
+from assay.core.specs import sliced
+from assay.subjects.bench import PARTS, Data, Splits
+from assay.subjects.data.archive import from_npz
+from assay.subjects.data.folder import from_folder
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Height and width of ``32`` or ``32x48``."""
+    match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text)
+    if match is None or not int(match[1]) or match[2] == "0":
+        raise UsageError(f"a size is written as 32 or 32x48, got {text!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def load_splits(spec: str, *, size: str = "") -> Splits:
+    """All parts of a data set."""
+    if spec.startswith("dir:"):
+        return from_folder(Path(spec.removeprefix("dir:")), parse_size(size) if size else None)
+    if size:
+        raise UsageError(f"--size is for image folders, {spec!r} is none")
+    if spec.endswith(".npz"):
+        return from_npz(Path(spec))
+    splits: Splits = bind("data", spec, {})()
+    return splits
+
+
+def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> Data:
+    """One part of a data set; ``part`` where the spec names none.
+
+    >>> load_data("digits/test[:5]")
+    <digits/test[:5]: 5 cases, 1×8×8 in [0, 1], 10 classes>
+    """
+    if isinstance(spec, Data):
+        return spec
+    if isinstance(spec, tuple) and len(spec) == 2:
+        from assay.subjects.data.arrays import to_data
+
+        return to_data("given data", *spec)
+    if not isinstance(spec, str):
+        raise UsageError(f"data are a spec such as 'digits/test', a pair (x, y) or Data, got {type(spec).__name__}")
+    text, rows = sliced(spec)
+    name, slash, last = text.rpartition("/")
+    if slash and not text.startswith("dir:") and (last in PARTS or not text.endswith(".npz")):
+        text, part = name, last
+    data = load_splits(text, size=size).part(part)
+    if rows != slice(None):
+        label = ":".join("" if v is None else str(v) for v in (rows.start, rows.stop, rows.step)[: 2 + bool(rows.step)])
+        data = Data(f"{data.name}[{label}]", data.cases[rows], data.spec)
+    if not len(data):
+        raise NothingToTest(f"{spec} holds no case")
+    return data

@@ -1,0 +1,153 @@
+"""Weights on disk. Loading never runs code: safetensors, or ``.pt`` through torch's weights-only reader."""
+
+import io
+import json
+import logging
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from assay.core.errors import UsageError
+from assay.core.files import write_atomic
+
+log = logging.getLogger("assay")
+
+_META = "assay"  # the one metadata key: several would be written in an order that changes from run to run
+_PREFIXES = (
+    "module.",
+    "_orig_mod.",
+    "model.",
+)  # what DataParallel, torch.compile and trainers put before every name
+
+
+def encode(weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -> bytes:
+    """Weights and facts as one safetensors file: the same input gives the same bytes."""
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    content: bytes = save(tensors, {_META: json.dumps(meta, sort_keys=True, allow_nan=False)})
+    return content
+
+
+def write(path: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Save weights and facts, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, encode(weights, meta))
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights of a checkpoint and what it says of itself (nothing, for files that are not ours)."""
+    head = _head(path)
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix in (".pt", ".pth"):
+        return _read_pickle(path, head), {}
+    raise UsageError(f"{path} is not a checkpoint Assay reads; save it as .safetensors (or .pt with plain weights)")
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """What a checkpoint of ours says of itself, without loading its weights."""
+    if path.suffix != ".safetensors":
+        return {}
+    _head(path)
+    try:
+        with safe_open(path, "pt") as file:
+            return _meta(file)
+    except SafetensorError as error:
+        raise _broken(path, error) from error
+
+
+def load_into(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Put weights into a module whose names and shapes must fit exactly."""
+    own = module.state_dict()
+    for prefix in _PREFIXES:
+        if weights and all(name.startswith(prefix) for name in weights) and not any(n.startswith(prefix) for n in own):
+            log.warning("%s: dropped the prefix %r of every weight name", source, prefix)
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(weights[name].shape)}, the net has {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & weights.keys())
+        if own[name].shape != weights[name].shape
+    ]
+    problems = [
+        *([f"missing {_some(missing)}"] if missing else []),
+        *([f"unknown {_some(extra)}"] if extra else []),
+        *([_some(shapes)] if shapes else []),
+    ]
+    if problems:
+        raise UsageError(f"the weights in {source} do not fit the net: {'; '.join(problems)}")
+    broken = [name for name, tensor in weights.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if broken:
+        raise UsageError(f"the weights in {source} hold NaN or infinity: {_some(broken)}")
+    module.load_state_dict(dict(weights))
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of the file, after the checks that need no format."""
+    if not path.is_file():
+        raise UsageError(f"no such checkpoint: {path}")
+    with path.open("rb") as file:
+        head = file.read(512)
+    if not head:
+        raise UsageError(f"{path} is empty; the download or the save did not finish")
+    if head.lstrip()[:1] == b"<" and b"html" in head.lower():
+        raise UsageError(f"{path} is an HTML page, not a checkpoint; the download link led to a web page")
+    return head
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, _meta(file)  # noqa: SIM118  not a mapping
+    except SafetensorError as error:
+        raise _broken(path, error) from error
+
+
+def _meta(file: Any) -> dict[str, Any]:
+    try:
+        told = json.loads((file.metadata() or {}).get(_META, "{}"))
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _broken(path: Path, error: Exception) -> UsageError:
+    return UsageError(f"{path} is not a valid safetensors file ({error}); it may be truncated, fetch or save it again")
+
+
+def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
+    try:
+        told = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).split("\n")[0].split("Please file")[0]
+        raise UsageError(
+            f"{path} holds more than plain weights and was not loaded, for loading it could run code "
+            f"({_cause(error, reason)}). Save the weights alone: "
+            "safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{path} is not a readable .pt file ({str(error).splitlines()[0]}); it may be truncated"
+        ) from error
+    if isinstance(told, dict) and isinstance(told.get("state_dict"), dict):
+        told = told["state_dict"]
+    if not isinstance(told, dict) or not told or not all(isinstance(v, Tensor) for v in told.values()):
+        raise UsageError(f"{path} holds no state dict (a mapping of names to tensors); save model.state_dict()")
+    return told
+
+
+def _cause(error: Exception, fallback: str) -> str:
+    """The line of torch's long message that names what was refused."""
+    return next(
+        (line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line),
+        fallback,
+    )
+
+
+def _some(items: list[str], most: int = 4) -> str:
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")

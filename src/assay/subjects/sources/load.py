@@ -1,0 +1,117 @@
+"""Targets by text: ``lenet5@w.safetensors``, ``file.py:function@w.safetensors``, or a live module."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from assay.core.cases import InputSpec
+from assay.core.errors import UsageError
+from assay.core.registry import bind, load_object
+from assay.core.specs import python_file, step
+from assay.subjects.bench import Data
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.module import ModuleTarget, Normalised, probed
+from assay.subjects.target import Target
+
+log = logging.getLogger("assay")
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """``auto`` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("this machine has no GPU that torch can use; use --device cpu")
+    return device
+
+
+def load_target(
+    model: str | nn.Module | Target,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+) -> Target:
+    """The target behind a spec or a module.
+
+    Shape and classes come from the checkpoint if it is one of ours, else from ``data``. ``mean`` and ``std`` put a
+    normalisation before a bare net.
+    """
+    if not isinstance(model, (str, nn.Module)):
+        return model
+    where = pick_device(device)
+    if isinstance(model, nn.Module):
+        if data is None:
+            raise UsageError("a live module needs data=, which tells the shape of its inputs and its classes")
+        own = next((p.device for p in model.parameters()), where)
+        if mean or std:
+            model = Normalised(model, mean, std).to(own)
+        return probed(model, data.spec, own, data.cases.x[:64])
+    module, spec = _build(model, data, mean, std)
+    target = probed(
+        module.to(where), spec, where, data.cases.x[:64] if data and data.spec.shape == spec.shape else None
+    )
+    log.info("target: %s, %s, on %s", model, spec, where)
+    return target
+
+
+def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[float]) -> tuple[nn.Module, InputSpec]:
+    name, at, file = text.partition("@")
+    if not at or not file:
+        raise UsageError(f"{text!r} names no weights; write {name}@weights.safetensors (assay train makes them)")
+    path = Path(file)
+    place = python_file(name)
+    meta: Mapping[str, Any]
+    weights, meta = checkpoint.read(path)
+    spec = spec_of(meta, data, path)
+    if place is not None:
+        net = user_net(*place)
+    else:
+        net = new_net(name, spec, meta.get("params", {}), meta.get("model"))
+    checkpoint.load_into(net, weights, path)
+    mean, std = mean or meta.get("mean", ()), std or meta.get("std", ())
+    return (Normalised(net, mean, std) if mean else net), spec
+
+
+def user_net(path: Path, function: str) -> nn.Module:
+    """The module that a function of the user's file makes."""
+    make = load_object(path, function)
+    net = make() if callable(make) else make
+    if not isinstance(net, nn.Module):
+        raise UsageError(f"{path}:{function} gave {type(net).__name__}, expected a torch.nn.Module")
+    return net
+
+
+def new_net(text: str, spec: InputSpec, params: Mapping[str, Any], trained: str | None = None) -> nn.Module:
+    """A net of the zoo for that input; ``params`` are a checkpoint's, brackets in the text come over them."""
+    name, given = step(text)
+    bound = bind("model", name, dict(params) | given, {"shape": spec.shape, "classes": len(spec.classes)})
+    if trained is not None and trained != bound.entry.name:
+        raise UsageError(f"the weights are those of a {trained}, not of a {bound.entry.name}; write {trained}@…")
+    net: nn.Module = bound()
+    return net
+
+
+def spec_of(meta: Mapping[str, Any], data: Data | None, path: Path) -> InputSpec:
+    """The input of a net: as its checkpoint says, else as the data are."""
+    if "shape" in meta:
+        return InputSpec(tuple(meta["shape"]), tuple(meta["bounds"]), tuple(meta["classes"]))
+    if data is None:
+        raise UsageError(f"{path} does not say what inputs it takes; give the data too (data=… or --data)")
+    return data.spec
+
+
+def module_of(target: Target) -> nn.Module:
+    """The module inside a target that has one."""
+    if not isinstance(target, ModuleTarget):
+        raise UsageError("training needs a torch module; this target only answers")
+    return target.module

@@ -1,0 +1,119 @@
+"""Targets that are torch modules."""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import InputSpec
+from assay.core.errors import UsageError
+from assay.core.modes import eval_mode
+from assay.subjects.target import NEEDS, Need
+
+log = logging.getLogger("assay")
+
+
+class Normalised(nn.Module):
+    """A net behind its normalisation, so that the outside speaks pixels and eps means pixels."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if any(s <= 0 for s in std) or len(mean) != len(std):
+            raise UsageError(f"mean and std need one value a channel, std above 0; got {list(mean)} and {list(std)}")
+        self.net = net
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        view = (1, -1, *([1] * (x.dim() - 2)))
+        out: Tensor = self.net((x - self.mean.view(view).to(x.dtype)) / self.std.view(view).to(x.dtype))
+        return out
+
+
+class ModuleTarget:
+    """A torch module as a target: white box, left exactly as it was found."""
+
+    gives: frozenset[Need] = frozenset(NEEDS)
+
+    def __init__(self, module: nn.Module, spec: InputSpec, device: torch.device | None = None) -> None:
+        self.module = module
+        self.spec = spec
+        self.device = device or next((p.device for p in module.parameters()), torch.device("cpu"))
+        self._sessions = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._sessions:
+            out: Tensor = self.module(x)
+            return out
+        with self.ready():
+            return self(x)
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """Evaluation mode, weights without gradients, for as long as the block lasts; blocks may be nested."""
+        if self._sessions:
+            yield
+            return
+        with eval_mode(self.module):
+            self._sessions += 1
+            try:
+                yield
+            finally:
+                self._sessions -= 1
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(repr(self.module).encode())
+        for name, tensor in self.module.state_dict().items():
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"<{type(self.module).__name__} on {self.device}: {self.spec}>"
+
+
+def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Tensor | None = None) -> ModuleTarget:
+    """The module as a target, after one call that shows what it is; nonsense is refused."""
+    if sample is None or not len(sample):
+        sample = torch.full((2, *spec.shape), sum(spec.bounds) / 2)
+    if any(m.training for m in module.modules()):
+        log.info("the net came in training mode; it is tested in evaluation mode and given back as it was")
+    target = ModuleTarget(module, spec, device)
+    try:
+        with torch.no_grad():
+            out = target(sample[:64].to(device))
+    except Exception as error:
+        first = str(error).split("\n")[0]
+        raise UsageError(
+            f"the net does not take inputs of shape {spec.shape}: {type(error).__name__}: {first}"
+        ) from error
+    n, k = len(sample[:64]), len(spec.classes)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != n:
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(f"the net must answer {n} inputs with scores ({n}, classes), it gave {shape}")
+    if out.shape[1] < 2:
+        raise UsageError("the net has one output; a classifier needs a score for each of two or more classes")
+    if out.shape[1] < k:
+        raise UsageError(f"the net has {out.shape[1]} outputs, the data have {k} classes; they do not fit each other")
+    if out.shape[1] > k:  # data that happen to lack the last classes
+        log.warning("the net has %d outputs, the data name %d classes; the others go by number", out.shape[1], k)
+        names = (*spec.classes, *(str(i) for i in range(k, out.shape[1])))
+        target.spec = InputSpec(spec.shape, spec.bounds, names)
+    if not out.is_floating_point():
+        raise UsageError(f"the net answers with {out.dtype}; scores must be floating-point")
+    bad = (~out.isfinite().all(1)).sum().item()
+    if bad > n / 2:
+        raise UsageError(
+            f"the net answers NaN or infinity on {bad} of {n} inputs; it is broken or the inputs do not fit it"
+        )
+    return target
+
+
+def looks_like_probabilities(out: Tensor) -> bool:
+    """Whether rows are all in [0, 1] and sum to 1: then the net ends in a softmax and attacks on it are weak."""
+    return bool(len(out)) and bool(((out >= 0) & (out <= 1)).all()) and bool(((out.sum(1) - 1).abs() < 1e-4).all())

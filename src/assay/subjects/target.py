@@ -1,0 +1,58 @@
+"""A target: anything that answers a batch of inputs with a row of class scores each."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from assay.core.cases import InputSpec
+from assay.core.chunks import Chunks
+from assay.core.errors import UsageError
+
+Need = Literal["label", "prob", "logit", "grad", "activation", "train"]
+NEEDS: tuple[Need, ...] = get_args(Need)
+
+
+@runtime_checkable
+class Target(Protocol):
+    """The model under test, white box or black box; ``gives`` says which."""
+
+    @property
+    def spec(self) -> InputSpec: ...
+
+    @property
+    def gives(self) -> frozenset[Need]: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Scores (N, K) of inputs (N, *shape) in the target's bounds."""
+        ...
+
+    def ready(self) -> AbstractContextManager[object]:
+        """Set up once for many calls; single calls outside it are right too, only slower."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A digest of what it computes, so that a run knows its target again."""
+        ...
+
+
+def require(target: Target, needs: Iterable[str], what: str) -> None:
+    """Refuse a stage before the run when the target cannot give what it needs."""
+    missing = sorted(set(needs) - set(target.gives))
+    if missing:
+        raise UsageError(f"{what} needs {', '.join(missing)}, this target gives {', '.join(sorted(target.gives))} only")
+
+
+def answer(target: Target, x: Tensor, chunks: Chunks) -> Tensor:
+    """Scores of all rows without gradients, in chunks that fit; inputs may lie on another device."""
+
+    def ask(block: Tensor) -> Tensor:
+        with torch.no_grad():
+            return target(block.to(target.device))
+
+    return chunks.map(ask, x)
