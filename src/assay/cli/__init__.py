@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported before a verb needs it: ``assay --help`` knows no torch."""
 
+import logging
 import os
 import sys
 import traceback
@@ -12,7 +13,6 @@ from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 app = typer.Typer(
     name="assay",
     help="Find the inputs on which a classifier fails, harden it, and measure the result honestly.",
-    no_args_is_help=True,
     add_completion=False,
     context_settings={"auto_envvar_prefix": "ASSAY", "help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -53,8 +53,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command; returns its exit code. A user's mistake is one message, never a traceback."""
+    log = logging.getLogger("assay")
+    before = (log.handlers, log.level, log.propagate)
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments or ["--help"], standalone_mode=False, prog_name="assay")
         return code if isinstance(code, int) else PASSED
     except AssayError as error:
         return _say(str(error), error.exit_code)
@@ -63,7 +65,7 @@ def run(arguments: list[str]) -> int:
     except _BadUsage as error:
         context = getattr(error, "ctx", None)
         hint = f"; see: {context.command_path} --help" if context is not None else ""
-        return _say(f"{error.format_message()}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
+        return _say(f"{error.format_message().rstrip('.')}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
     except (KeyboardInterrupt, typer.Abort):
         return _say("stopped; what was committed is kept, the same command goes on from there", INTERRUPTED)
     except BrokenPipeError:
@@ -73,6 +75,8 @@ def run(arguments: list[str]) -> int:
     except Exception:  # noqa: BLE001  the last place that can turn a fault of ours into an exit code
         traceback.print_exc()
         return _say("this is a fault of Assay's, not of yours; please report it with the lines above", INTERNAL)
+    finally:
+        log.handlers, log.level, log.propagate = before
 
 
 def _say(message: str, code: int) -> int:

@@ -6,15 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.core.specs import did_you_mean, value
+from assay.core.specs import did_you_mean, step, value
 from assay.recipes.recipe import FIELDS
 
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
-    "target": ("model", "fingerprint"),
+    "target": ("model", "fingerprint", "classes"),
     "data": ("spec", "fingerprint"),
     "recipe": ("name", *FIELDS),
     "budget": ("time", "cases"),
+}
+_TYPES: dict[str, Any] = {
+    "seed": int,
+    "unit": int,
+    "cases": int,
+    "deterministic": bool,
+    "time": (str, int, float),
+    "classes": list,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}}
 
@@ -45,13 +53,20 @@ class Campaign:
         return plain | self.tables.get("budget", {})
 
 
-def campaign_of(file: str | None, flags: dict[str, dict[str, Any]], sets: list[str]) -> Campaign:
-    """Defaults, then the file, then the flags that were given."""
+def campaign_of(
+    file: str | None, flags: dict[str, dict[str, Any]], sets: list[str], offered: dict[str, Any]
+) -> Campaign:
+    """Defaults, then the file, then the flags that were given; ``offered`` are those for any stage that takes them."""
     tables = {name: dict(table) for name, table in _DEFAULTS.items()}
     for source in (_read(file) if file else {}, flags):
         for name, table in source.items():
             tables.setdefault(name, {}).update({k: v for k, v in table.items() if v is not None})
-    stages = {field: tables["recipe"][field] for field in FIELDS if field in tables["recipe"]}
+    over = {name for name, given in offered.items() if given is not None}
+    stages: dict[str, Any] = {}
+    for field in FIELDS:
+        if field in tables["recipe"]:
+            name, params = step(tables["recipe"][field])
+            stages[field] = (name, {k: v for k, v in params.items() if k not in over})
     changes: dict[str, Any] = {}
     for text in sets:
         key, sign, content = text.partition("=")
@@ -74,10 +89,16 @@ def _read(file: str) -> dict[str, dict[str, Any]]:
             raise UsageError(f"{file}: unknown table [{name}]; {did_you_mean(name, _KEYS)}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {name} must be a table")
-        for key in table:
+        for key, given in table.items():
             if key not in _KEYS[name]:
                 raise UsageError(f"{file}: unknown key {key!r} in [{name}]; {did_you_mean(key, _KEYS[name])}")
-        table.pop("fingerprint", None)  # facts of the run it came from; a new run finds its own
+            wanted = _TYPES.get(key, str)
+            if not isinstance(given, wanted) or (isinstance(given, bool) and wanted is not bool):
+                raise UsageError(f"{file}: {key} in [{name}] cannot be {given!r}")
+        if table.get("kind", "fuzz") != "fuzz":
+            raise UsageError(f"{file} is the configuration of a run of kind {table['kind']!r}, not of a fuzzing run")
+        for fact in ("fingerprint", "classes"):
+            table.pop(fact, None)  # facts of the run it came from; a new run finds its own
     return tables
 
 

@@ -20,8 +20,9 @@ def evaluate(
     ] = None,
     save: Annotated[str | None, typer.Option(help="Keep every example made in a run of this name.")] = None,
     each: Annotated[bool, typer.Option("--each", help="Every attack on every input, not as a cascade.")] = False,
+    per_class: Annotated[bool, typer.Option("--per-class", help="Also a table of the classes.")] = False,
     seed: options.Seed = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Cases a block; halved where memory runs out.")] = 256,
+    batch: Annotated[str, typer.Option(help="Cases a block: auto or a number; halved where memory runs out.")] = "auto",
     size: options.Size = "",
     mean: options.Mean = "",
     std: options.Std = "",
@@ -35,7 +36,7 @@ def evaluate(
     from assay.engines.evaluate import evaluate as work
     from assay.outputs.screen import Screen, eval_line, show_notices
     from assay.outputs.show import show
-    from assay.outputs.tables import evaluation_table
+    from assay.outputs.tables import evaluation_table, per_class_table
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
@@ -50,7 +51,7 @@ def evaluate(
             save=save,
             each=each,
             seed=seed,
-            batch=batch,
+            batch=options.batch_size(batch),
             device=device,
             fresh=fresh,
             deterministic=deterministic,
@@ -62,6 +63,8 @@ def evaluate(
         options.print_json(result.to_json())
         return
     show(evaluation_table(result))
+    if per_class:
+        show(per_class_table(result))
     for warning in result.warnings:
         typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
     if result.run is not None:

@@ -51,7 +51,7 @@ def fuzz(
         "recipe": {"name": recipe},
         "budget": {"time": time, "cases": cases},
     }
-    campaign = campaign_of(config, flags, change or [])
+    campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
     if show_config:
         typer.echo(dumps(campaign.tables), nl=False)
         return

@@ -29,6 +29,17 @@ def channels(text: str) -> tuple[float, ...]:
     return tuple(number(part, "mean and std") for part in text.split(",")) if text else ()
 
 
+def batch_size(text: str) -> int:
+    """Cases a block; ``auto`` starts at a size that suits most nets and halves where memory runs out."""
+    from assay.core.errors import UsageError
+
+    if text == "auto":
+        return 256
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UsageError(f"--batch is auto or a number from 1 up, got {text!r}")
+    return int(text)
+
+
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout; NaN never gets out."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))

@@ -1,19 +1,26 @@
 """``assay train``."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli import options
+
+if TYPE_CHECKING:
+    from assay.subjects.bench import Splits
 
 
 def train(
     model: Annotated[
         str, typer.Argument(help="A net of the zoo (assay list model), NET@weights, or file.py:function.")
     ],
-    data: options.DataSpec,
     out: Annotated[str, typer.Option(help="Where the weights go: NAME.safetensors.")],
     trainer: Annotated[str, typer.Option(help="plain, or adversarial(eps=0.1, …); see assay list trainer.")] = "plain",
+    data: Annotated[
+        str | None, typer.Option("--data", help="A whole data set: digits, mnist, dir:images, file.npz.")
+    ] = None,
+    train_on: Annotated[str | None, typer.Option("--train", help="Instead of --data: what to train on.")] = None,
+    val: Annotated[str | None, typer.Option("--val", help="With --train: what chooses the epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
     batch: Annotated[int | None, typer.Option(help="Cases a step.")] = None,
     lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
@@ -58,7 +65,7 @@ def train(
     with Screen("train", train_line(epochs), quiet=quiet) as screen:
         done = work(
             model,
-            data,
+            _splits(data, train_on, val, size),
             out,
             trainer=trainer,
             params={name: value for name, value in given.items() if value is not None},
@@ -68,7 +75,6 @@ def train(
             hold_out=hold_out,
             history=history,
             keep=keep,
-            size=size,
             mean=options.channels(mean),
             std=options.channels(std),
             device=device,
@@ -84,6 +90,24 @@ def train(
         "best epoch": f"{done.best_epoch} of {done.epochs}",
         "validation accuracy": f"{done.val_accuracy:.4f}",
         "seconds": f"{done.seconds:.1f}",
-        "next": f"assay eval {model.partition('@')[0]}@{done.out} --data {data}/test --eps 0.1",
+        "next": f"assay eval {model.partition('@')[0]}@{done.out} --data {data or 'DATA'}/test --eps 0.1",
     }
     show(facts_table(facts))
+
+
+def _splits(data: str | None, train: str | None, val: str | None, size: str) -> "Splits":
+    """The data set of ``--data``, or one put together from ``--train`` and ``--val``."""
+    from assay.core.errors import UsageError
+    from assay.subjects.bench import Splits
+    from assay.subjects.data.load import load_data, load_splits
+
+    if (data is None) == (train is None) or (val is not None and train is None):
+        raise UsageError("give --data NAME, or --train SPEC (and --val SPEC)")
+    if data is not None:
+        return load_splits(data, size=size)
+    parts = {"train": load_data(train, part="train", size=size)}
+    if val is not None:
+        parts["val"] = load_data(val, part="val", size=size)
+        if parts["val"].spec != parts["train"].spec:
+            raise UsageError(f"{parts['train']} and {parts['val']} differ in shape or classes")
+    return Splits(str(train), **parts)

@@ -35,10 +35,13 @@ class Chunks:
             stop = min(start + self.size, n)
             try:
                 parts.append(work(*(column[start:stop] for column in columns)))
+                start = stop
+                continue
             except (RuntimeError, MemoryError) as error:
                 self._halve(error, stop - start)
-                continue
-            start = stop
+            # Outside the handler: the error held the frames, and with them the memory, of what failed.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _halve(self, error: BaseException, tried: int) -> None:
@@ -48,5 +51,3 @@ class Chunks:
             raise AssayError(f"one case alone does not fit in memory: {error}") from error
         self.size = max(1, tried // 2)
         log.warning("out of memory with %d rows, going on with %d", tried, self.size)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()

@@ -35,7 +35,7 @@ def decode(raw: bytes) -> Line | None:
         if seen != sha256(canonical_json(told).encode())[:16]:
             return None
         return Line(int(told["step"]), dict(told["files"]), dict(told["meta"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -60,10 +60,21 @@ def read(path: Path) -> tuple[list[Line], int, int]:
     return lines, good, len(raw)
 
 
+def ends_with(path: Path, line: Line) -> bool:
+    """Whether the line is the last of the journal."""
+    try:
+        return path.read_bytes().endswith(line.encode())
+    except OSError:
+        return False
+
+
 def append(path: Path, line: Line) -> None:
     """Add the line and make it durable; on failure the file is as it was."""
     content = line.encode()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise storage_error(error, path, len(content)) from error
     try:
         before = os.fstat(handle).st_size
         try:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.core.errors import UsageError
+from assay.core.files import storage_error
 
 # A lock file of another host is believed this long after its last sign of life: network file systems
 # do not always carry flock from host to host.
@@ -20,7 +21,10 @@ FOREIGN_SECONDS = 600.0
 def folder_lock(folder: Path) -> Iterator[int]:
     """The lock of ``folder``, yielding its file descriptor; a holder elsewhere is a usage error that names it."""
     path = folder / "LOCK"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise storage_error(error, path, 0) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,6 +40,7 @@ def folder_lock(folder: Path) -> Iterator[int]:
             yield handle
         finally:
             _write(handle, b"")
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a forked child may still have the file open
     finally:
         os.close(handle)
 

@@ -23,7 +23,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
-    """Best other logit minus own logit, (N,): positive exactly where the case is misclassified."""
+    """Best other logit minus own logit, (N,): positive where the case is misclassified, 0 on a tie."""
     own = logits.gather(1, y[:, None]).squeeze(1)
     return logits.scatter(1, y[:, None], -torch.inf).amax(1) - own
 

@@ -13,10 +13,14 @@ NORMS: tuple[Norm, ...] = get_args(Norm)
 Budget = float | Tensor
 
 
-def check(norm: str) -> Norm:
-    """``norm`` if it is one of ours."""
+def check(norm: str, eps: float | None = None) -> Norm:
+    """``norm`` if it is one of ours and ``eps`` a size it can mean."""
     if norm not in NORMS:
         raise UsageError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    if eps is not None and eps < 0:
+        raise UsageError(f"eps must not be negative, got {eps}")
+    if eps is not None and norm == "l0" and 0 < eps < 1:
+        raise UsageError(f"eps of l0 counts changed entries and must be at least 1, got {eps}")
     return norm
 
 
@@ -74,6 +78,7 @@ def steepest(grad: Tensor, norm: Norm) -> Tensor:
         return grad.sign()
     flat = grad.flatten(1)
     if norm == "l2":
+        flat = scaled(flat)
         return (flat / _length(flat).clamp_min(1e-12)).view_as(grad)
     best = flat.abs().argmax(1, keepdim=True)
     return torch.zeros_like(flat).scatter_(1, best, flat.gather(1, best).sign()).view_as(grad)
@@ -100,6 +105,12 @@ def random_point(shape: tuple[int, ...], eps: Budget, norm: Norm, rng: Rows) -> 
         rank = rng.at(1).uniform((width,)).argsort(1).argsort(1)
         return torch.where(rank < _column(eps, flat).floor(), flat, 0.0).view(n, *shape)
     return (flat * _column(eps, flat)).view(n, *shape)
+
+
+def scaled(flat: Tensor) -> Tensor:
+    """Each row over its largest entry. Gradients of confident nets are so small that their squares underflow."""
+    most = flat.abs().amax(1, keepdim=True) if flat.shape[1] else flat.new_ones(len(flat), 1)
+    return flat / torch.where(most > 0, most, 1.0)
 
 
 def _length(flat: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ Path = int | str
 
 
 def _digest(seed: int, path: tuple[Path, ...]) -> int:
-    text = "\x1f".join([str(int(seed)), *(f"{type(p).__name__}:{p}" for p in path)])
+    text = repr((int(seed), *((type(p).__name__, str(p)) for p in path)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
 
 
@@ -47,7 +47,7 @@ class Stream:
     def rows(self, ids: Tensor) -> "Rows":
         """Random numbers for rows named by integer ``ids`` (N,) or (N, m)."""
         key = torch.full((len(ids),), _digest(self.seed, self.path), dtype=torch.int64, device=ids.device)
-        for column in ids.reshape(len(ids), -1).unbind(1):
+        for column in ids.unbind(1) if ids.dim() == 2 else (ids,):
             key = _mix64(key ^ _mix64(column.to(torch.int64)))
         return Rows(key)
 
@@ -66,10 +66,10 @@ class Rows:
 
     def at(self, label: int) -> "Rows":
         """Independent numbers for the same rows: one label for each draw of an algorithm."""
-        return Rows(_mix64(self.key + _GOLDEN * (label + 1)))
+        return Rows(_mix64(self.key + _signed(_GOLDEN * (label + 1))))
 
     def uniform(self, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Uniform float32 numbers in [low, high), (N, *shape)."""
+        """Uniform float32 numbers from low to high, (N, *shape); in [0, 1) the upper end never comes out."""
         bits = _bits(self.key, math.prod(shape)).reshape(len(self.key), *shape)
         unit = ((bits >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24)
         return unit if (low, high) == (0.0, 1.0) else unit.mul_(high - low).add_(low)
@@ -80,11 +80,17 @@ class Rows:
         return radius * torch.cos(2.0 * math.pi * self.at(-3).uniform(shape))
 
     def integers(self, shape: tuple[int, ...], high: int) -> Tensor:
-        """Integers in 0..high-1, (N, *shape)."""
-        return (self.uniform(shape) * high).to(torch.int64).clamp_(max=high - 1)
+        """Integers in 0..high-1 for ``high`` up to 2^31, (N, *shape)."""
+        bits = _bits(self.key, math.prod(shape)).reshape(len(self.key), *shape)
+        return ((bits.to(torch.int64) & 0xFFFFFFFF) * high) >> 32
 
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, odd, as a signed 64-bit number
+
+
+def _signed(number: int) -> int:
+    """The number modulo 2^64 as a signed one: Python's integers do not wrap, torch's do."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _mix64(z: Tensor) -> Tensor:

@@ -10,14 +10,18 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from assay.core.errors import UsageError
-from assay.core.specs import Params, canonical, did_you_mean, python_file
+from assay.core.files import sha256
+from assay.core.specs import Params, canonical, did_you_mean, python_file, written
+from assay.core.units import number
 
 # Where the files of each kind lie. Strings, not imports: this layer may not see those above it.
 FOLDERS = {
@@ -76,26 +80,28 @@ def register(
     _check_kind(kind)
 
     def decorate(function: Function) -> Function:
-        parameters = tuple(
-            Parameter(p.name, _annotation(p.annotation), None if p.default is p.empty else repr(p.default))
-            for p in inspect.signature(function).parameters.values()
-            if p.kind is p.KEYWORD_ONLY
-        )
-        entry = Entry(
-            kind,
-            name or function.__name__,
-            _first_line(function.__doc__),
-            function.__module__,
-            function.__name__,
-            parameters,
-            paper,
-            needs,
-            gradients,
-        )
-        _runtime[kind, canonical(entry.name)] = (entry, function)
+        told = _entry_of(kind, function, name)
+        told = dataclasses.replace(told, paper=paper, needs=needs, gradients=gradients)
+        for other in entries(kind):
+            same = canonical(other.name) == canonical(told.name)
+            if same and (other.module, other.attribute) != (told.module, told.attribute):
+                raise UsageError(f"{kind} {told.name!r} is registered by {other.module} already; choose another name")
+        _runtime[kind, canonical(told.name)] = (told, function)
         return function
 
     return decorate
+
+
+def _entry_of(kind: str, function: Callable[..., Any], name: str = "") -> Entry:
+    """What a function says of itself."""
+    parameters = tuple(
+        Parameter(p.name, _annotation(p.annotation), None if p.default is p.empty else repr(p.default))
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    )
+    own = getattr(function, "__name__", type(function).__name__)  # a partial has no name
+    module = getattr(function, "__module__", "")
+    return Entry(kind, name or own, _first_line(function.__doc__), module, own, parameters)
 
 
 def entries(kind: str) -> list[Entry]:
@@ -153,7 +159,7 @@ class Bound:
     @property
     def text(self) -> str:
         """``name(key=value, ...)``, which reads back to the same thing."""
-        inside = ", ".join(f"{k}={v}" for k, v in sorted(self.params.items()))
+        inside = ", ".join(f"{k}={written(v)}" for k, v in sorted(self.params.items()))
         return f"{self.entry.name}({inside})" if inside else self.entry.name
 
 
@@ -183,15 +189,23 @@ def load_object(path: Path, name: str) -> Any:
 
 
 @functools.cache
-def _load_object(path: str, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"_assay_user_{abs(hash(path))}", path)
+def _load_file(path: str) -> ModuleType:
+    name = f"_assay_user_{sha256(path.encode())[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # a .py suffix always has a spec and a loader
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is being made
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # whatever the user's file raises is theirs to see
+        del sys.modules[name]
         raise UsageError(f"{path} does not load: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _load_object(path: str, name: str) -> Any:
+    module = _load_file(path)
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise UsageError(f"{path} has no {name!r}; {did_you_mean(name, public)}")
@@ -205,25 +219,26 @@ def _from_file(kind: str, path: Path, name: str) -> tuple[Entry, Any]:
     if not callable(thing):
         raise UsageError(f"{path}:{name} is not a function")
     told = next((e for (k, _), (e, f) in _runtime.items() if k == kind and f is thing), None)
-    if told is None:
-        register(kind)(thing)
-        told = _runtime.pop((kind, canonical(thing.__name__)))[0]
     # The run writes down where it came from, whatever the function calls itself.
-    return dataclasses.replace(told, name=f"{path}:{name}"), thing
+    return dataclasses.replace(told or _entry_of(kind, thing), name=f"{path}:{name}"), thing
 
 
 def _typed(known: Entry, parameter: Parameter, value: Any) -> Any:
-    """The value in the type its annotation names; JSON has one number type, and text gives fractions."""
-    ok: Any = {"int": int, "float": (int, float), "str": str, "bool": bool}.get(parameter.type.split(" ")[0])
-    if ok is None:
-        return value
-    if parameter.type.startswith("float") and isinstance(value, str):
-        from assay.core.units import number
-
-        return number(value, parameter.name)
-    if not isinstance(value, ok) or (isinstance(value, bool) and parameter.type != "bool"):
+    """The value in the type its annotation names; JSON has one number type and no tuples, text gives fractions."""
+    wanted = parameter.type.split(" | ")
+    if value is None and "None" in wanted:
+        return None
+    for kind in wanted:
+        if kind == "float" and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            return number(value, f"{known.name}: {parameter.name}")
+        if kind.startswith("tuple") and isinstance(value, (list, tuple)):
+            return tuple(value)
+        simple = {"int": int, "str": str, "bool": bool}.get(kind)
+        if simple is not None and isinstance(value, simple) and (simple is bool or not isinstance(value, bool)):
+            return value
+    if not {"int", "float", "str", "bool"}.isdisjoint(wanted) or parameter.type.startswith("tuple"):
         raise UsageError(f"{known.kind} {known.name!r}: {parameter.name} must be {parameter.type}, got {value!r}")
-    return float(value) if parameter.type == "float" else value
+    return value
 
 
 def _check_kind(kind: str) -> None:
@@ -286,4 +301,6 @@ def _first_line(text: str | None) -> str:
 def _annotation(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if isinstance(annotation, str):
+        return annotation
+    return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)

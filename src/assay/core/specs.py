@@ -35,26 +35,40 @@ def canonical(name: str) -> str:
 def value(text: str) -> Any:
     """A parameter's value: JSON where it is JSON, a fraction where it is one, else the text itself."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
         if re.fullmatch(r"\s*\d+(\.\d+)?\s*/\s*\d+(\.\d+)?\s*", text):
             return number(text)
         return {"True": True, "False": False}.get(text.strip(), text.strip())
 
 
+def written(thing: Any) -> str:
+    """A value as it is written in brackets: it reads back as the same value."""
+    if isinstance(thing, str) and re.fullmatch(r"[\w.:+-][\w.:+ -]*", thing) and value(thing) == thing:
+        return thing
+    return json.dumps(list(thing) if isinstance(thing, tuple) else thing)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of a parameter")
+
+
 def split(text: str) -> list[str]:
-    """The parts of a comma list; commas inside brackets do not part.
+    """The parts of a comma list; commas inside brackets or double quotes do not part.
 
     >>> split("fgsm, pgd(steps=40, step=0.1)")
     ['fgsm', 'pgd(steps=40, step=0.1)']
     """
-    parts, depth, start = [], 0, 0
+    parts, depth, start, quoted = [], 0, 0, False
     for i, c in enumerate(text):
-        depth += (c in "([{") - (c in ")]}")
-        if c == "," and depth == 0:
+        quoted ^= c == '"' and text[i - 1 : i] != "\\"
+        depth += 0 if quoted else (c in "([{") - (c in ")]}")
+        if depth < 0:
+            break
+        if c == "," and depth == 0 and not quoted:
             parts.append(text[start:i])
             start = i + 1
-    if depth:
+    if depth or quoted:
         raise UsageError(f"brackets do not match in {text!r}")
     return [part.strip() for part in [*parts, text[start:]] if part.strip()]
 
@@ -66,8 +80,10 @@ def step(text: Step) -> tuple[str, Params]:
     ('pgd', {'steps': 40, 'norm': 'l2'})
     """
     if not isinstance(text, str):
-        return text[0], dict(text[1])
-    match = re.fullmatch(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+        if isinstance(text, (tuple, list)) and len(text) == 2:
+            return text[0], dict(text[1])
+        raise UsageError(f"expected a name or name(key=value, ...), got {text!r}")
+    match = re.fullmatch(r"\s*([^()\s][^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None:
         raise UsageError(f"cannot read {text!r}; write name or name(key=value, ...)")
     params: Params = {}
@@ -75,6 +91,8 @@ def step(text: Step) -> tuple[str, Params]:
         key, sign, content = part.partition("=")
         if not sign:
             raise UsageError(f"{part!r} in {text!r} is not key=value")
+        if key.strip() in params:
+            raise UsageError(f"{key.strip()!r} is set twice in {text!r}")
         params[key.strip()] = value(content)
     return match[1], params
 
@@ -94,7 +112,7 @@ def sliced(text: str) -> tuple[str, slice]:
     if match is None:
         return text, slice(None)
     parts = match[2].split(":")
-    if not 1 < len(parts) <= 3 or not all(re.fullmatch(r"\s*-?\d*\s*", part) for part in parts):
+    if not 1 < len(parts) <= 3 or not all(re.fullmatch(r"\s*(-?\d+)?\s*", part) for part in parts):
         raise UsageError(f"a slice is written as [:500], [100:] or [::2], got [{match[2]}]")
     numbers = [int(part) if part.strip() else None for part in parts]
     if len(numbers) == 3 and numbers[2] is not None and numbers[2] <= 0:

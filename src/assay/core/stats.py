@@ -16,4 +16,4 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     share, z2 = hits / n, _Z95**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return (max(0.0, middle - half), min(1.0, middle + half))
+    return (0.0 if hits == 0 else middle - half, 1.0 if hits == n else middle + half)

@@ -71,7 +71,10 @@ class Store:
         digest = next((line.files[name] for line in reversed(self.lines) if name in line.files), None)
         if digest is None:
             raise UsageError(f"run {self.name} has no file {name}")
-        content = (self.path / name).read_bytes()
+        try:
+            content = (self.path / name).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{self.path / name} cannot be read: {error.strerror}") from error
         if sha256(content) != digest:
             raise UsageError(f"{self.path / name} differs from what was committed; reopen the run to repair it")
         return content
@@ -80,24 +83,32 @@ class Store:
         """Make files and facts durable, together or not at all."""
         if self._lock is None:
             raise UsageError(f"run {self.name} is open for reading only")
-        written: list[Path] = []
+        paths = {self._place(name): content for name, content in files.items()}
+        line = journal.Line(len(self.lines), {n: sha256(c) for n, c in files.items()}, meta)
+        line.encode()  # facts that JSON cannot hold are refused before anything is written
+        log = self.path / "journal.jsonl"
         try:
-            for name, content in files.items():
-                folder, _, last = name.rpartition("/")
-                path = self.path / folder / safe_name(last, "file name")
-                if folder.split("/")[0] not in _COMMITTED or path.exists():
-                    raise UsageError(f"{name!r} is no new file in a folder for committed files")
-                path.parent.mkdir(parents=True, exist_ok=True)
+            for path, content in paths.items():
                 write_atomic(path, content)
-                written.append(path)
-            line = journal.Line(len(self.lines), {n: sha256(c) for n, c in files.items()}, meta)
-            journal.append(self.path / "journal.jsonl", line)
+            journal.append(log, line)
         except BaseException:
-            for path in written:
-                path.unlink(missing_ok=True)
+            if not journal.ends_with(log, line):  # an interrupt may strike after the line got there
+                for path in paths:
+                    path.unlink(missing_ok=True)
+                raise
+            self.lines.append(line)
             raise
         self.lines.append(line)
         keep_alive(self._lock)
+
+    def _place(self, name: str) -> Path:
+        """Where a new committed file goes: a plain name in one of the folders for such files, inside the run."""
+        folder, _, last = name.partition("/")
+        path = self.path / folder / safe_name(last, "file name")
+        if folder not in _COMMITTED or path.exists() or path.parent.is_symlink():
+            raise UsageError(f"{name!r} is no new file in one of {', '.join(_COMMITTED)}")
+        path.parent.mkdir(exist_ok=True)
+        return path
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
         """Rewrite ``stats.json``, for screens and people; nothing is ever derived from it but elapsed time."""
@@ -126,7 +137,7 @@ def new_folder(name: str) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     safe_name(name)
     for attempt in range(1, 10_000):
-        path = root / (name if attempt == 1 else f"{name}-{attempt}")
+        path = root / (name if attempt == 1 else f"{name[:94]}-{attempt}")
         try:
             path.mkdir()
         except FileExistsError:
@@ -145,15 +156,20 @@ def opened(name: str | None, config: Config, environment: Mapping[str, Any], *, 
         path = runs_root() / safe_name(name)
         if path.is_symlink():
             raise UsageError(f"{path} is a symbolic link; run folders are real folders")
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file, not a run folder; use another --run name")
         path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path) as lock:
         store = _repaired(path, lock)
-        if not store.lines:
-            _begin(store, config, environment)
-        else:
-            _check_same(store, config)
+        if store.lines:
+            _check_same(store.name, store.lines[0].meta.get("identity", {}), config)
             write_atomic(path / "campaign.toml", toml.dumps(config).encode())
-        yield store
+        else:
+            _begin(store, config, environment)
+        try:
+            yield store
+        finally:
+            store._lock = None
 
 
 @contextmanager
@@ -163,18 +179,31 @@ def continued(path: Path) -> Iterator[Store]:
         store = _repaired(path, lock)
         if not store.lines:
             raise UsageError(f"{path} holds no run")
-        yield store
+        try:
+            yield store
+        finally:
+            store._lock = None
 
 
 def _begin(store: Store, config: Config, environment: Mapping[str, Any]) -> None:
+    if (store.path / "campaign.toml").exists():  # the journal was lost, or the process died before its first line
+        _check_same(store.name, _told(store), config)
     write_atomic(store.path / "campaign.toml", toml.dumps(config).encode())
     write_atomic(store.path / "environment.json", json.dumps(environment, indent=1).encode())
     store.commit({}, kind="begin", format=journal.FORMAT, identity=identity(config))
 
 
-def _check_same(store: Store, config: Config) -> None:
+def _told(store: Store) -> dict[str, Any]:
+    """The identity in ``campaign.toml``; nothing where it cannot be read, which fits no configuration."""
+    try:
+        return identity(store.config)
+    except (OSError, ValueError):
+        return {}
+
+
+def _check_same(name: str, was: Mapping[str, Any], config: Config) -> None:
     """Refuse another configuration on an existing run, showing the difference."""
-    was, asked = store.lines[0].meta.get("identity", {}), identity(config)
+    asked = identity(config)
     if was == asked:
         return
     left, right = dict(_flat(was)), dict(_flat(asked))
@@ -184,7 +213,7 @@ def _check_same(store: Store, config: Config) -> None:
         if left.get(key) != right.get(key)
     ]
     raise UsageError(
-        f"run {store.name} was made with another configuration; use --fresh for a new run, or another --run name\n"
+        f"run {name} was made with another configuration; use --fresh for a new run, or another --run name\n"
         + "\n".join(rows)
     )
 

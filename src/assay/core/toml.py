@@ -15,7 +15,7 @@ def dumps(tables: Mapping[str, Any]) -> str:
     seed = 0
     eps = "8/255"
     """
-    return "\n".join(_table(name, table) for name, table in tables.items())
+    return "\n".join(_table(_key(name), table) for name, table in tables.items())
 
 
 def _table(name: str, table: Mapping[str, Any]) -> str:
@@ -25,17 +25,24 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
 
 
 def _key(text: str) -> str:
-    return text if text.replace("_", "").replace("-", "").isalnum() and text.isascii() else json.dumps(text)
+    return text if text.replace("_", "").replace("-", "").isalnum() and text.isascii() else _text(text)
+
+
+def _text(text: str) -> str:
+    """A basic string: JSON's escapes are TOML's, but for DEL; what is no Unicode is shown by its bytes."""
+    clean = text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(clean, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for DEL and surrogate pairs, which it writes as two \u.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        return _text(value)
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(v) for v in value) + "]"
     if isinstance(value, Mapping):

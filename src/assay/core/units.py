@@ -20,7 +20,7 @@ def number(text: str | float, what: str = "number") -> float:
             value = float(above) / float(below)
         else:
             value = float(text)
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise UsageError(f"{what} must be a number such as 0.1 or 8/255, got {text!r}") from None
     if not math.isfinite(value):
         raise UsageError(f"{what} must be finite, got {text!r}")
@@ -59,7 +59,7 @@ def clock(value: float) -> str:
     >>> clock(4000)
     '1h06m'
     """
-    if value < 60:
+    if value < 59.95:
         return f"{value:.1f}s"
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.core import environment, store
+from assay.core import environment, norms, store
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest
@@ -69,6 +69,7 @@ def evaluate(
     labelled = given.cases[given.cases.y != UNLABELLED]
     if not len(labelled):
         raise NothingToTest(f"{given.name} has no labels, so there is no accuracy to measure")
+    norms.check(norm)
     attacks = attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm})
     columns = {"attacks": Column(target, target, attacks)}
     if static_from is not None:
@@ -78,6 +79,11 @@ def evaluate(
     for column in columns.values():
         for name, attack in attacks.items():
             require(column.maker, attack.entry.needs, f"attack {name!r}")
+    for attack in attacks.values():
+        # Once on no inputs at all: parameters that cannot work are refused before a run folder is made.
+        none = torch.zeros(0, dtype=torch.int64, device=target.device)
+        x = torch.zeros(0, *target.spec.shape, device=target.device)
+        attack(columns["attacks"].maker, x, none, rng=Stream(0).rows(none))
     protocol = _protocol(given, attacks, eps, norm, seed, each, len(labelled))
     with ExitStack() as open_for_run:
         open_for_run.enter_context(session(deterministic=deterministic))

@@ -13,7 +13,7 @@ from torch import nn
 from assay.core import environment, store
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
-from assay.core.errors import NothingToTest
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
 from assay.core.store import Store
@@ -99,17 +99,21 @@ def fuzz(
 
     Without ``time`` and ``cases`` every seed is worked once. Both budgets count over all sessions of a run.
     """
+    if unit < 1 or lanes < 1 or (cases is not None and cases < 1):
+        raise UsageError(f"unit {unit}, lanes {lanes} and cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train")
     target = load_target(model, data=seeds_from, device=device)
     check_fit(target, seeds_from)
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     stages = resolve(recipe, changes or {}, offered)
     require(target, stages.needs(), f"recipe {stages.name!r}")
+    _rehearse(target, stages)
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": unit, "deterministic": deterministic},
         "target": {
             "model": model if isinstance(model, str) else "module",
             "fingerprint": target.fingerprint(),
+            "classes": list(target.spec.classes),
         },
         "data": {"spec": seeds_from.name, "fingerprint": seeds_from.fingerprint()},
         "recipe": stages.config(),
@@ -127,6 +131,18 @@ def fuzz(
             campaign.prepare(seeds_from)
             # One unit at a time where bytes must repeat: then a unit's batches do not depend on its neighbours.
             return campaign.go(lanes, 1 if deterministic else OPEN_UNITS, config["budget"])
+
+
+def _rehearse(target: Target, stages: Stages) -> None:
+    """Every stage once on no cases at all: parameters that cannot work are refused before a run folder is made."""
+    none = torch.zeros(0, dtype=torch.int64, device=target.device)
+    x = torch.zeros(0, *target.spec.shape, device=target.device)
+    logits = torch.zeros(0, len(target.spec.classes), device=target.device)
+    cases = Cases(x, none, none, {"step": none, "hits": none, "logits": logits})
+    bench = Bench(target)
+    stages.mutate(bench, cases, rng=Stream(0).rows(none))
+    stages.oracle(bench, cases)
+    stages.schedule(bench, cases)
 
 
 class _Campaign:

@@ -1,6 +1,7 @@
 """Training a net of the zoo or a user's own: one command, resumable, its facts kept with its weights."""
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.files import storage_error
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.specs import Params, python_file, step
@@ -20,7 +22,7 @@ from assay.subjects.bench import Data, Splits, cut
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import new_net, pick_device, user_net
-from assay.subjects.sources.module import Normalised, probed
+from assay.subjects.sources.module import normalised, probed
 
 Progress = Callable[[Mapping[str, Any]], None]
 VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
@@ -63,7 +65,6 @@ def train(
     hold_out: float = 0.0,
     history: str = "",
     keep: str = "all",
-    size: str = "",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     device: str = "auto",
@@ -77,9 +78,10 @@ def train(
     from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch, or ``last:N`` of them.
     """
     out = Path(out)
+    writable(out.parent)
     if out.suffix != ".safetensors":
         raise UsageError(f"--out must end in .safetensors, got {out}")
-    splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    splits = with_validation(load_splits(data) if isinstance(data, str) else data)
     if hold_out:
         splits = held_out(splits, hold_out)[0]
     where = pick_device(device)
@@ -100,7 +102,7 @@ def train(
         return _trained(out, done)
     watch = TrainingWatch(out, facts, History.parse(history, keep, out), progress or (lambda _: None), overwrite)
     with session(deterministic=deterministic):
-        module = start.module.to(where)
+        module = start.module.eval().to(where)
         probed(module, splits.part("train").spec, where, splits.part("train").cases.x[:64])
         fit(module, splits, None, rng=Stream(seed, ("train",)), watch=watch)
     return _trained(out, watch.finish())
@@ -126,7 +128,9 @@ def _start(model: str, data: Data, seed: int, mean: tuple[float, ...], std: tupl
     net = copy.deepcopy(net)  # a user's function may hand out the same module twice
     if content is not None:
         checkpoint.load_into(net, content, Path(weights))
-    mean, std = (mean, std) if mean else (tuple(meta["mean"]), tuple(meta["std"])) if "mean" in meta else _moments(data)
+    mean, std = (
+        (mean, std) if mean or std else (tuple(meta["mean"]), tuple(meta["std"])) if "mean" in meta else _moments(data)
+    )
     facts: dict[str, Any] = {
         "shape": list(data.spec.shape),
         "bounds": list(data.spec.bounds),
@@ -139,7 +143,17 @@ def _start(model: str, data: Data, seed: int, mean: tuple[float, ...], std: tupl
         bound = bind("model", plain, meta.get("params", {}) | given, {"shape": data.spec.shape, "classes": 2})
         facts["model"] = bound.entry.name
         facts["params"] = {k: v for k, v in bound.params.items() if k not in ("shape", "classes")}
-    return _Start(Normalised(net, mean, std), facts)
+    return _Start(normalised(net, data.spec, mean, std), facts)
+
+
+def writable(folder: Path) -> None:
+    """Refuse a place where nothing can be written before hours are spent, not after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder, 0) from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{folder} is not writable; choose another --out")
 
 
 def _moments(data: Data) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -108,7 +108,7 @@ class TrainingWatch:
         if not self._log:  # the state file held every epoch already
             state = self.resume()
             if state is None:
-                raise UsageError("nothing was trained: --epochs must be at least 1")
+                raise UsageError(f"{self.state_file} is gone: the training was disturbed; start it again")
             self._log, self._best = state.log, state.best
         facts = self.facts | {"training": self.facts["training"] | {"log": self._log}}
         checkpoint.write(self.out, _inner(self._best), facts)

@@ -77,9 +77,9 @@ class Screen:
         if self._quiet:
             return
         now = time.monotonic()
+        text, share = self._line(numbers)
         if self._bar is None and now - self._last < LINE_SECONDS:
             return
-        text, share = self._line(numbers)
         if self._bar is not None:
             self._bar.update(self._task, text=text, total=None if share is None else 1.0, completed=share or 0.0)
         else:

@@ -41,6 +41,17 @@ def evaluation_table(result: Evaluation) -> Table:
     return table
 
 
+def per_class_table(result: Evaluation) -> Table:
+    """Clean and worst-case accuracy of each class that occurs."""
+    table = Table(caption="white box; 95 % Wilson intervals")
+    for column in ("class", "n", "clean", "worst case"):
+        table.add_column(column, justify="left" if column == "class" else "right")
+    for name, row in result.per_class.items():
+        shares = (Share(round(row[k]["accuracy"] * row["n"]), row["n"]) for k in ("clean", "worst"))
+        table.add_row(plain(name), str(row["n"]), *(percent(share) for share in shares))
+    return table
+
+
 def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
     yield percent(outcome.left)
     if static is not None:

@@ -59,7 +59,7 @@ def report(run: str | Path) -> Path:
         campaign=_campaign_text(folder),
     )
     path = out / "index.html"
-    write_atomic(path, page.encode())
+    write_atomic(path, page.encode("utf-8", "backslashreplace"))
     return path
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.core import norms
+from assay.core.errors import UsageError
 from assay.core.losses import Loss, named
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
@@ -42,7 +43,9 @@ def climb(
     ``step`` is a share of ``eps``; ``decay`` above 0 accumulates momentum. With ``early_stop`` a row ends at its first
     adversarial iterate; without, every row takes all steps. Restarts go on only with rows that are not adversarial yet.
     """
-    walk = _Walk(target, norms.check(norm), eps, steps, step, decay, targeted, early_stop, named(loss))
+    if steps < 1 or restarts < 1 or step <= 0 or decay < 0:
+        raise UsageError(f"steps {steps}, restarts {restarts}, step {step}, decay {decay}: too small to attack with")
+    walk = _Walk(target, norms.check(norm, eps), eps, steps, step, decay, targeted, early_stop, named(loss))
     with target.ready():
         best = walk.run(x, y, _start(x, target, walk, rng.at(0) if random_start else None))
         left = torch.arange(len(x), device=x.device)
@@ -114,8 +117,8 @@ class _Walk:
         return logits.detach(), grad
 
     def _momentum(self, grad: Tensor, velocity: Tensor | None) -> Tensor:
-        scale = grad.abs().flatten(1).mean(1).clamp_min(1e-12).view(-1, *([1] * (grad.dim() - 1)))
-        fresh = grad / scale
+        flat = norms.scaled(grad.flatten(1))
+        fresh = (flat / flat.abs().mean(1, keepdim=True).clamp_min(1e-12)).view_as(grad)
         return fresh if velocity is None else velocity * self.decay + fresh
 
     def _box(self, x: Tensor) -> tuple[Tensor, Tensor]:

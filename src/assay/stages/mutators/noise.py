@@ -13,5 +13,5 @@ from assay.subjects.bench import Bench
 def noise(bench: Bench, cases: Cases, *, rng: Rows, eps: float = 0.1, norm: str = "linf") -> Tensor:
     """A uniform random point of the ball of radius eps around each input, inside the bounds."""
     spec = bench.target.spec
-    offset = norms.random_point(spec.shape, eps, norms.check(norm), rng)
+    offset = norms.random_point(spec.shape, eps, norms.check(norm, eps), rng)
     return (cases.x + offset.to(cases.x.dtype)).clamp_(*spec.bounds)

@@ -41,8 +41,11 @@ class Plan:
             raise UsageError(f"optimiser must be adam or sgd, got {self.optimiser!r}")
         if self.schedule not in ("cosine", "step", "constant"):
             raise UsageError(f"schedule must be cosine, step or constant, got {self.schedule!r}")
-        if self.epochs < 0 or self.batch < 1 or self.lr <= 0:
-            raise UsageError(f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}: must be positive")
+        for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0)):
+            if not least <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 < self.lr < math.inf or not 0 <= self.momentum < 1:
+            raise UsageError(f"lr must be above 0 and momentum in [0, 1), got {self.lr} and {self.momentum}")
         if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
 
@@ -96,7 +99,7 @@ def fit(
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
     """
     plan.check()
-    train = train[train.y != UNLABELLED]
+    train, val = train[train.y != UNLABELLED], val[val.y != UNLABELLED]
     if not len(train) or not len(val):
         raise NothingToTest(
             f"training needs labelled cases; there are {len(train)} to train on, {len(val)} to validate"

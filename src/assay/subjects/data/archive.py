@@ -48,6 +48,9 @@ def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Sp
     for folder in [*([Path(given)] if given else []), cache_folder()]:
         if (folder / file).is_file():
             arrays: Arrays = read_npz(folder / file)
+            missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
+            if missing:
+                raise UsageError(f"{folder / file} lacks {', '.join(missing)}; it is not a copy of {name}")
             break
     else:
         log.warning("fetching %s", name)
@@ -57,28 +60,43 @@ def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Sp
         temporary = path.with_suffix(f".{os.getpid()}.npz")
         np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]  # its stub reads ** as its one flag
         temporary.replace(path)
-    whole = to_data(name, arrays["x_train"], arrays["y_train"], classes)
-    train, val = cut(whole, (f"{name}/train", f"{name}/val"), VALIDATION)
-    return Splits(name, train, val, to_data(f"{name}/test", arrays["x_test"], arrays["y_test"], classes))
+    whole = to_data(name, _images(arrays["x_train"]), arrays["y_train"], classes, known=True)
+    train, val = cut(whole, (f"{name}/train", f"{name}/val"), min(VALIDATION, len(whole) // 10))
+    test = to_data(f"{name}/test", _images(arrays["x_test"]), arrays["y_test"], classes, known=True)
+    return Splits(name, train, val, test)
+
+
+def _images(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(N, C, H, W): files of named sets are (N, H, W) or channels-last, what we fetch is channels-first."""
+    if x.ndim == 3:
+        return x[:, None]
+    return x.transpose(0, 3, 1, 2) if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3) else x
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an ``.npz`` file; pickled objects are refused."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
+    if not zipfile.is_zipfile(path):
+        raise UsageError(f"{path} is not an .npz file; save arrays with numpy.savez(path, x=…, y=…)")
     try:
         with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise UsageError(f"{path} is a single array; save it with numpy.savez(path, x=…, y=…)")
             return {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise UsageError(f"{path} is not a readable .npz file: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # a damaged archive raises anything from zlib.error to MemoryError
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(f"{path} is not a readable .npz file: {reason}; make it anew with numpy.savez") from error
+
+
+def _class_names(names: np.ndarray[Any, Any], path: Path) -> tuple[str, ...]:
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        raise UsageError(f"'classes' in {path} must be a list of names, got shape {names.shape} of {names.dtype}")
+    return tuple(str(c) for c in names.tolist())
 
 
 def from_npz(path: Path) -> Splits:
     """Parts of a user's ``.npz``: ``x_train, y_train, x_test, y_test`` (``x_val`` too), or plain ``x, y``."""
     arrays = read_npz(path)
-    classes = tuple(str(c) for c in arrays["classes"].tolist()) if "classes" in arrays else ()
+    classes = _class_names(arrays["classes"], path) if "classes" in arrays else ()
     name = path.name
     if "x" in arrays:
         # One set without parts: it is what is asked for, whichever part that is.

@@ -1,6 +1,7 @@
 """Image folders: one sub-folder a class."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,22 @@ log = logging.getLogger("assay")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 MAX_PIXELS = 50_000_000  # refused before a pixel is decoded
-_DEEP = ("I", "F")  # 16-bit and floating-point modes: scaling them down would be a guess
+_DEEP = ("I", "F")  # 16-bit and floating-point modes: how to scale them down would be a guess
 
 
 def from_folder(root: Path, size: tuple[int, int] | None = None) -> Splits:
     """The parts of a folder: its sub-folders ``train``, ``val`` and ``test``, or itself as one set."""
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}")
-    if any((root / part).is_dir() for part in ("train", "test")):
+    names = _class_names(root)
+    if set(names) <= set(PARTS):  # a class may be called "train" too, but hardly every class
         classes = sorted({c for part in PARTS if (root / part).is_dir() for c in _class_names(root / part)})
         parts = {p: _read(root / p, classes, size) for p in PARTS if (root / p).is_dir()}
         if len({d.spec.shape for d in parts.values()}) > 1:
             shapes = ", ".join(f"{p} {d.spec.shape}" for p, d in parts.items())
-            raise UsageError(f"the parts of {root} differ in shape ({shapes}); give --size HxW")
+            raise UsageError(f"the parts of {root} differ in shape ({shapes}); give --size HxW, or one colour mode")
         return Splits(str(root), **parts)
-    one = _read(root, _class_names(root), size)
+    one = _read(root, names, size)
     return Splits(str(root), one, None, one)
 
 
@@ -49,10 +51,13 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
     for path, label in _files(root, classes):
         image, reason = _decode(path, size)
         if image is None:
-            bad.append(f"{path.relative_to(root)}: {reason}")
+            bad.append(f"{str(path.relative_to(root))!r}: {reason}")  # quoted: a name may hold a line break
         else:
             images.append(image)
             labels.append(label)
+    loose = sum(p.is_file() and p.suffix.lower() in SUFFIXES for p in root.iterdir())
+    if loose:
+        log.warning("%s: %d images lie in no class folder and were left out", root, loose)
     if bad:
         shown = "\n  ".join(bad[:20]) + (f"\n  … and {len(bad) - 20} more" if len(bad) > 20 else "")
         log.warning("%s: %d files could not be read and were left out:\n  %s", root, len(bad), shown)
@@ -60,7 +65,7 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
         raise (
             UsageError(f"{root}: all {len(bad)} files are unreadable") if bad else NothingToTest(f"{root}: no images")
         )
-    return to_data(str(root), _stack(images, root), np.array(labels), tuple(classes))
+    return to_data(str(root), _stack(images, root), np.array(labels), tuple(classes), known=True)
 
 
 def _files(root: Path, classes: list[str]) -> Iterator[tuple[Path, int]]:
@@ -78,13 +83,14 @@ def _decode(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray[Any, A
     if path.suffix.lower() not in SUFFIXES:
         return None, f"not one of {', '.join(SUFFIXES)}"
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+            warnings.simplefilter("ignore")  # the limit below is ours and stricter
             if image.width * image.height > MAX_PIXELS:
                 return None, f"{image.width}×{image.height} is over the limit of {MAX_PIXELS} pixels"
-            if getattr(image, "n_frames", 1) > 1:
+            if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":  # many phones write two-frame JPEGs
                 return None, "animated"
-            if image.mode.startswith(_DEEP):
-                return None, f"{image.mode} pixels; convert to 8 bit"
+            if image.mode.startswith(_DEEP) or ";16" in str(image.tile):
+                return None, "more than 8 bits a channel; convert to 8 bit"
             grey = image.mode in ("1", "L", "LA")
             still = ImageOps.exif_transpose(image).convert("L" if grey else "RGB")
             if size is not None and still.size != (size[1], size[0]):

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.errors import NothingToTest, UsageError
-from assay.core.registry import bind
-from assay.core.specs import sliced
+from assay.core.registry import bind, names
+from assay.core.specs import canonical, sliced
 from assay.subjects.bench import PARTS, Data, Splits
 from assay.subjects.data.archive import from_npz
 from assay.subjects.data.folder import from_folder
+
+MAX_SIDE = 4096
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -17,7 +19,10 @@ def parse_size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text)
     if match is None or not int(match[1]) or match[2] == "0":
         raise UsageError(f"a size is written as 32 or 32x48, got {text!r}")
-    return int(match[1]), int(match[2] or match[1])
+    height, width = int(match[1]), int(match[2] or match[1])
+    if max(height, width) > MAX_SIDE:
+        raise UsageError(f"a size may be {MAX_SIDE} at most, got {text!r}")
+    return height, width
 
 
 def load_splits(spec: str, *, size: str = "") -> Splits:
@@ -28,6 +33,9 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
         raise UsageError(f"--size is for image folders, {spec!r} is none")
     if spec.endswith(".npz"):
         return from_npz(Path(spec))
+    name = sliced(spec)[0].partition("/")[0]
+    if name != spec and canonical(name) in map(canonical, names("data")):
+        raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
     splits: Splits = bind("data", spec, {})()
     return splits
 

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,16 @@ def load_into(module: nn.Module, weights: Mapping[str, Tensor], source: Path) ->
         for name in sorted(own.keys() & weights.keys())
         if own[name].shape != weights[name].shape
     ]
+    kinds = [
+        f"{name} is {weights[name].dtype}, the net has {own[name].dtype}"
+        for name in sorted(own.keys() & weights.keys())
+        if own[name].is_floating_point() != weights[name].is_floating_point()
+    ]
     problems = [
         *([f"missing {_some(missing)}"] if missing else []),
         *([f"unknown {_some(extra)}"] if extra else []),
         *([_some(shapes)] if shapes else []),
+        *([_some(kinds)] if kinds else []),
     ]
     if problems:
         raise UsageError(f"the weights in {source} do not fit the net: {'; '.join(problems)}")
@@ -90,7 +97,7 @@ def load_into(module: nn.Module, weights: Mapping[str, Tensor], source: Path) ->
 def _head(path: Path) -> bytes:
     """The first bytes of the file, after the checks that need no format."""
     if not path.is_file():
-        raise UsageError(f"no such checkpoint: {path}")
+        raise UsageError(f"no such checkpoint: {path}; assay train makes one")
     with path.open("rb") as file:
         head = file.read(512)
     if not head:
@@ -111,7 +118,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _meta(file: Any) -> dict[str, Any]:
     try:
         told = json.loads((file.metadata() or {}).get(_META, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 
@@ -121,8 +128,12 @@ def _broken(path: Path, error: Exception) -> UsageError:
 
 
 def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
+    if head[:2] != b"PK" and head[:1] != b"\x80":
+        raise UsageError(f"{path} is not a .pt file: it starts neither as a zip archive nor as a pickle")
     try:
-        told = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of what it then refuses; once is enough
+            told = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         reason = str(error).split("\n")[0].split("Please file")[0]
         raise UsageError(
@@ -130,15 +141,22 @@ def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
             f"({_cause(error, reason)}). Save the weights alone: "
             "safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UsageError(
-            f"{path} is not a readable .pt file ({str(error).splitlines()[0]}); it may be truncated"
-        ) from error
+    except Exception as error:  # a damaged file raises anything from IndexError to struct.error
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(f"{path} is not a readable .pt file ({reason}); it may be truncated") from error
     if isinstance(told, dict) and isinstance(told.get("state_dict"), dict):
         told = told["state_dict"]
-    if not isinstance(told, dict) or not told or not all(isinstance(v, Tensor) for v in told.values()):
+    if not isinstance(told, dict) or not told or not all(_is_weight(k, v) for k, v in told.items()):
         raise UsageError(f"{path} holds no state dict (a mapping of names to tensors); save model.state_dict()")
     return told
+
+
+def _is_weight(name: object, tensor: object) -> bool:
+    """Whether this is a named, plain, dense tensor."""
+    if not isinstance(name, str) or not isinstance(tensor, Tensor):
+        return False
+    dense = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return dense and not tensor.is_quantized and not tensor.is_complex()
 
 
 def _cause(error: Exception, fallback: str) -> str:

@@ -13,8 +13,8 @@ from assay.core.errors import UsageError
 from assay.core.registry import bind, load_object
 from assay.core.specs import python_file, step
 from assay.subjects.bench import Data
-from assay.subjects.sources import checkpoint
-from assay.subjects.sources.module import ModuleTarget, Normalised, probed
+from assay.subjects.sources import checkpoint, facts
+from assay.subjects.sources.module import ModuleTarget, normalised, probed
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -53,10 +53,10 @@ def load_target(
         if data is None:
             raise UsageError("a live module needs data=, which tells the shape of its inputs and its classes")
         own = next((p.device for p in model.parameters()), where)
-        if mean or std:
-            model = Normalised(model, mean, std).to(own)
+        model = normalised(model, data.spec, mean, std).to(own)
         return probed(model, data.spec, own, data.cases.x[:64])
     module, spec = _build(model, data, mean, std)
+    module.eval()  # it is ours: a mode to give back is a live module's only
     target = probed(
         module.to(where), spec, where, data.cases.x[:64] if data and data.spec.shape == spec.shape else None
     )
@@ -78,14 +78,19 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
     else:
         net = new_net(name, spec, meta.get("params", {}), meta.get("model"))
     checkpoint.load_into(net, weights, path)
-    mean, std = mean or meta.get("mean", ()), std or meta.get("std", ())
-    return (Normalised(net, mean, std) if mean else net), spec
+    if not (mean or std):
+        mean, std = meta.get("mean", ()), meta.get("std", ())
+    return normalised(net, spec, mean, std), spec
 
 
 def user_net(path: Path, function: str) -> nn.Module:
     """The module that a function of the user's file makes."""
-    make = load_object(path, function)
-    net = make() if callable(make) else make
+    net = load_object(path, function)
+    if callable(net) and not isinstance(net, nn.Module):
+        try:
+            net = net()
+        except Exception as error:  # a user's function may raise anything
+            raise UsageError(f"{path}:{function}() failed: {type(error).__name__}: {error}") from error
     if not isinstance(net, nn.Module):
         raise UsageError(f"{path}:{function} gave {type(net).__name__}, expected a torch.nn.Module")
     return net
@@ -97,14 +102,20 @@ def new_net(text: str, spec: InputSpec, params: Mapping[str, Any], trained: str 
     bound = bind("model", name, dict(params) | given, {"shape": spec.shape, "classes": len(spec.classes)})
     if trained is not None and trained != bound.entry.name:
         raise UsageError(f"the weights are those of a {trained}, not of a {bound.entry.name}; write {trained}@…")
-    net: nn.Module = bound()
+    if {"shape", "classes"} & given.keys():
+        raise UsageError(f"shape and classes of {name} come from the data; leave them out of {text!r}")
+    try:
+        net: nn.Module = bound()
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        reason = str(error).split("\n")[0]
+        raise UsageError(f"{bound.text} cannot be built: {reason}") from error
     return net
 
 
 def spec_of(meta: Mapping[str, Any], data: Data | None, path: Path) -> InputSpec:
     """The input of a net: as its checkpoint says, else as the data are."""
     if "shape" in meta:
-        return InputSpec(tuple(meta["shape"]), tuple(meta["bounds"]), tuple(meta["classes"]))
+        return facts.input_spec(meta, path)
     if data is None:
         raise UsageError(f"{path} does not say what inputs it takes; give the data too (data=… or --data)")
     return data.spec

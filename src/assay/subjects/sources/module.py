@@ -24,8 +24,6 @@ class Normalised(nn.Module):
 
     def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        if any(s <= 0 for s in std) or len(mean) != len(std):
-            raise UsageError(f"mean and std need one value a channel, std above 0; got {list(mean)} and {list(std)}")
         self.net = net
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32), persistent=False)
@@ -34,6 +32,18 @@ class Normalised(nn.Module):
         view = (1, -1, *([1] * (x.dim() - 2)))
         out: Tensor = self.net((x - self.mean.view(view).to(x.dtype)) / self.std.view(view).to(x.dtype))
         return out
+
+
+def normalised(net: nn.Module, spec: InputSpec, mean: Sequence[float], std: Sequence[float]) -> nn.Module:
+    """The net behind a normalisation with these values; the net itself where there are none."""
+    if not (mean or std):
+        return net
+    if len(mean) != len(std) or len(mean) not in (1, spec.shape[0]) or any(s <= 0 for s in std):
+        raise UsageError(
+            f"mean and std need one value each, or one a channel ({spec.shape[0]}), std above 0; "
+            f"got {list(mean)} and {list(std)}"
+        )
+    return Normalised(net, mean, std)
 
 
 class ModuleTarget:

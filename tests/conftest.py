@@ -1,0 +1,59 @@
+"""Shared by all tests: small models with known answers, and a net trained once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import InputSpec
+from assay.subjects.sources.module import ModuleTarget
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in a folder of its own and leaves nothing elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSAY_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture(scope="session")
+def digits_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LeNet-5 trained on digits for a few epochs."""
+    from assay.engines.train import train
+
+    path = tmp_path_factory.mktemp("weights") / "digits.safetensors"
+    train("lenet5", "digits", path, params={"epochs": 8, "batch": 32, "lr": 2e-3})
+    return path
+
+
+@pytest.fixture(scope="session")
+def digits_model(digits_weights: Path) -> str:
+    """The same as a model spec."""
+    return f"lenet5@{digits_weights}"
+
+
+class Linear(nn.Module):
+    """Scores W x + b of the flattened input: everything about it is known in closed form."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1) @ self.weight.T + self.bias
+
+
+@pytest.fixture
+def linear_target() -> Callable[..., ModuleTarget]:
+    """Makes a linear target of ``classes`` classes over inputs of ``shape``."""
+
+    def make(shape: tuple[int, ...] = (1, 4, 4), classes: int = 3, seed: int = 0) -> ModuleTarget:
+        rng = torch.Generator().manual_seed(seed)
+        width = int(torch.Size(shape).numel())
+        weight = torch.randn(classes, width, generator=rng)
+        net = Linear(weight, -weight.sum(1) / 2)  # the grey image scores 0 for every class
+        return ModuleTarget(net, InputSpec(shape, (0.0, 1.0), tuple(map(str, range(classes)))))
+
+    return make

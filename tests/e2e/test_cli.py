@@ -1,0 +1,159 @@
+"""The verbs as a user types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.cli import run
+
+
+def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert run(arguments) == code
+    return capsys.readouterr().out
+
+
+def test_train_eval_fuzz_status_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole way, each verb on what the one before it left."""
+    weights = tmp_path / "w.safetensors"
+    train = ["train", "lenet5", "--data", "digits", "--out", str(weights), "--epochs", "6", "--batch", "32", "--json"]
+    trained = json.loads(out_of(train, capsys))
+    assert trained["epochs"] == 6
+    assert trained["val_accuracy"] > 0.5
+
+    model = f"lenet5@{weights}"
+    table = out_of(["eval", model, "--data", "digits/test[:80]", "--eps", "0.1"], capsys)
+    assert "worst case" in table
+    assert "white box" in table
+    assert "95 % Wilson" in table
+
+    fuzz = ["fuzz", model, "--data", "digits/train[:120]", "--recipe", "noise", "--eps", "0.3", "--run", "first"]
+    found = json.loads(out_of([*fuzz, "--cases", "2000", "--json"], capsys))
+    assert {"run", "seeds", "cases", "failures", "gradient_steps", "seconds", "stats"} <= set(found)
+    assert found["cases"] >= 2000
+    assert found["failures"] > 0
+
+    status = json.loads(out_of(["status", "first", "--json"], capsys))
+    assert status["failures"] == found["failures"]
+    assert status["alive"] is False
+    assert "first" in out_of(["status", "first"], capsys)
+
+    page = Path(json.loads(out_of(["report", "first", "--json"], capsys))["report"])
+    assert page.name == "index.html"
+    assert "Failures" in page.read_text()
+
+
+def test_config_file_reproduces_a_run(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["fuzz", digits_model, "--data", "digits/train[:64]", "--eps", "0.4", "--seed", "5", "--json"]
+    first = json.loads(out_of([*base, "--run", "a", "--set", "schedule.steps=20"], capsys))
+    again = json.loads(out_of(["fuzz", "--config", f"{first['run']}/campaign.toml", "--run", "b", "--json"], capsys))
+    shards = [sorted((Path(r["run"]) / "cases").iterdir()) for r in (first, again)]
+    assert [p.read_bytes() for p in shards[0]] == [p.read_bytes() for p in shards[1]]
+    shown = out_of(["fuzz", "--config", f"{first['run']}/campaign.toml", "--show-config", "--seed", "9"], capsys)
+    assert "seed = 9" in shown, "a flag comes over the file"
+    assert "per_seed(failures=1, steps=20)" in shown
+
+
+def test_without_a_name_each_run_is_new(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["fuzz", digits_model, "--data", "digits/train[:16]", "--eps", "0.4", "--json"]
+    names = {json.loads(out_of(base, capsys))["run"] for _ in range(2)}
+    assert len(names) == 2
+
+
+def test_static_column(digits_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.safetensors"
+    out_of(["train", "mlp", "--data", "digits", "--out", str(other), "--epochs", "3", "--quiet"], capsys)
+    arguments = ["eval", digits_model, "--data", "digits/test[:60]", "--eps", "0.1", "--static-from", f"mlp@{other}"]
+    told = json.loads(out_of([*arguments, "--json"], capsys))
+    assert told["static"]["worst"]["accuracy"] >= told["worst"]["accuracy"]
+    assert "static, made on" in out_of(arguments, capsys)
+
+
+def test_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(out_of(["list", "--json"], capsys))
+    assert {"attack", "recipe", "model", "data", "trainer", "suite"} <= set(told)
+    assert [e["name"] for e in told["suite"]] == ["fast"]
+    pgd = next(e for e in told["attack"] if e["name"] == "pgd")
+    assert {"name": "steps", "type": "int", "default": "40"} in pgd["parameters"]
+    assert "fashion-mnist" in out_of(["list", "data"], capsys)
+    assert "pgd" in out_of(["list", "attacks"], capsys), "the plural does as well"
+
+
+def test_env_tells_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(out_of(["env", "--json"], capsys))
+    assert told["packages"]["torch"].startswith("2.")
+
+
+def test_demo_shows_the_whole_way(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(out_of(["demo", "--json"], capsys))
+    table = told["table"]
+    assert table["clean"]["before"]["accuracy"] > 0.9
+    # Fine-tuning on what was found must help on failures of seeds it did not see, beyond more training alone.
+    fixed = table["failures not trained on"]
+    assert fixed["before"]["accuracy"] == 0.0
+    assert fixed["after"]["ci95"][0] > fixed["control: more training"]["ci95"][1]
+    page = Path(told["report"]).read_text()
+    assert "Before and after" in page
+    assert len(list((Path(told["report"]).parent / "images").glob("*-case.png"))) > 10
+    second = json.loads(out_of(["demo", "--json"], capsys))
+    assert second["run"] != told["run"], "nothing is overwritten"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "attack"], ["list"], ["fuzz", "--help"], ["--version"]])
+def test_quick_verbs_load_neither_torch_nor_scikit_learn(arguments: list[str]) -> None:
+    probe = (
+        "import sys\nfrom assay.cli import run\n"
+        f"code = run({arguments!r})\n"
+        "heavy = {'torch', 'sklearn', 'kornia', 'scipy', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_assay_is_light_and_lazy() -> None:
+    probe = "import sys, assay; sys.exit('torch' in sys.modules or len([m for m in sys.modules if 'assay' in m]) > 1)"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    probe = f"{sys.executable} -m assay list | head -1"
+    done = subprocess.run(probe, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_the_five_line_api(digits_weights: Path) -> None:
+    import assay
+
+    model = assay.load_target(f"lenet5@{digits_weights}")
+    data = assay.load_data("digits/test[:64]")
+    found = assay.fuzz("noise", model, data, time="1s", eps=0.4, run="first")
+    assert len(found) > 0
+    assert 0 <= assay.evaluate(model, data, suite="fast", eps=0.1).accuracy("worst") <= 1
+    assert assay.report(found.run).is_file()
+
+
+def test_a_flag_comes_over_the_file_also_inside_a_stage(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["fuzz", digits_model, "--data", "digits/train[:16]", "--json"]
+    first = json.loads(out_of([*base, "--eps", "0.4", "--run", "a"], capsys))
+    config = f"{first['run']}/campaign.toml"
+    out_of(["fuzz", "--config", config, "--eps", "0.25", "--run", "b", "--json"], capsys)
+    assert "noise(eps=0.25, norm=linf)" in (Path(first["run"]).parent / "b" / "campaign.toml").read_text()
+
+
+def test_the_readme_tells_the_truth(digits_weights: Path, tmp_path: Path) -> None:
+    """The Python block of the README runs as typed, beside the weights its command line makes."""
+    import re
+    import shutil
+
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    shutil.copy(digits_weights, tmp_path / "digits.safetensors")
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    worst, found = done.stdout.split()
+    assert 0 <= float(worst) <= 1
+    assert int(found) > 0

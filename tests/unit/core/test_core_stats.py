@@ -1,0 +1,46 @@
+"""The Wilson interval."""
+
+import pytest
+from scipy import stats
+
+from assay.core.stats import wilson
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [
+        (90, 100, 0.82563, 0.94477),
+        (5, 10, 0.23659, 0.76341),
+        (0, 10, 0.0, 0.27753),
+        (10, 10, 0.72247, 1.0),
+        (1, 1, 0.20655, 1.0),
+        (0, 1, 0.0, 0.79345),
+    ],
+)
+def test_known_values(hits: int, n: int, low: float, high: float) -> None:
+    assert wilson(hits, n) == pytest.approx((low, high), abs=5e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3, 10, 360, 10_000])
+def test_agrees_with_scipy_and_holds_the_share(n: int) -> None:
+    for hits in {0, 1, n // 3, n // 2, n - 1, n}:
+        right = stats.binomtest(hits, n).proportion_ci(0.95, method="wilson")
+        low, high = wilson(hits, n)
+        assert (low, high) == pytest.approx((right.low, right.high), abs=1e-12)
+        assert 0.0 <= low <= hits / n + 1e-15
+        assert hits / n - 1e-15 <= high <= 1.0
+
+
+def test_it_is_symmetric() -> None:
+    low, high = wilson(3, 17)
+    assert wilson(14, 17) == pytest.approx((1 - high, 1 - low), abs=1e-15)
+
+
+def test_nothing_seen_is_nothing_known() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 49, 360, 1000, 10_000, 123_457])
+def test_the_ends_are_exact(n: int) -> None:
+    assert wilson(0, n)[0] == 0.0
+    assert wilson(n, n)[1] == 1.0

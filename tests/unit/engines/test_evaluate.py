@@ -1,0 +1,195 @@
+"""Evaluation: numbers that can be checked by hand."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.cli import run
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import NothingToTest, UsageError
+from assay.engines.evaluate import evaluate, load_examples
+from assay.subjects.bench import Data
+from assay.subjects.sources.module import ModuleTarget
+
+
+class Threshold(nn.Module):
+    """Class 1 iff the single input value is above one half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([0.5 - x, x - 0.5], 1) * 4
+
+
+SPEC = InputSpec((1,), (0.0, 1.0), ("low", "high"))
+
+
+def line(values: list[float], labels: list[int]) -> Data:
+    return Data("line", Cases.of(torch.tensor(values)[:, None], torch.tensor(labels)), SPEC)
+
+
+def target() -> ModuleTarget:
+    return ModuleTarget(Threshold(), SPEC)
+
+
+def test_exact_shares_on_a_threshold() -> None:
+    """eps 0.1 flips exactly the points closer than 0.1 to the threshold; one label is wrong from the start."""
+    data = line([0.05, 0.35, 0.45, 0.52, 0.58, 0.9, 0.95], [0, 0, 0, 1, 1, 1, 0])
+    result = evaluate(target(), data, suite="fgsm,pgd", eps=0.1)
+    assert result.clean.right == 6
+    assert result.attacks["fgsm"].left.right == 3
+    assert (result.attacks["fgsm"].tried, result.attacks["fgsm"].broken) == (6, 3)
+    assert result.attacks["pgd"].tried == 3, "a cascade goes on with what is left"
+    assert result.worst.right == 3
+    assert result.accuracy("worst") == pytest.approx(3 / 7)
+    assert result.per_class["high"] == {
+        "n": 3,
+        "clean": {"accuracy": 1.0, "n": 3, "ci95": [0.438503, 1.0]},
+        "worst": {"accuracy": round(1 / 3, 6), "n": 3, "ci95": [0.061492, 0.79234]},
+    }
+
+
+def test_each_runs_every_attack_on_every_right_input() -> None:
+    data = line([0.35, 0.45, 0.52, 0.9], [0, 0, 1, 1])
+    result = evaluate(target(), data, suite="fgsm,pgd", eps=0.1, each=True)
+    assert [o.tried for o in result.attacks.values()] == [4, 4]
+    assert [o.left.right for o in result.attacks.values()] == [2, 2]
+    assert result.protocol["cascade"] is False
+
+
+def test_blocks_do_not_change_the_numbers(digits_model: str) -> None:
+    told = [
+        evaluate(digits_model, "digits/test[:100]", suite="fast", eps=0.1, batch=batch).to_json() for batch in (100, 7)
+    ]
+    for result in told:
+        for outcome in result["attacks"].values():
+            outcome.pop("seconds")
+    assert told[0] == told[1]
+
+
+def test_seed_changes_random_starts_only(digits_model: str) -> None:
+    a, b = (evaluate(digits_model, "digits/test[:60]", suite="fgsm", eps=0.1, seed=seed) for seed in (0, 1))
+    assert a.worst == b.worst
+
+
+def test_static_examples_have_a_column_of_their_own() -> None:
+    class Blind(nn.Module):
+        """Sees class 1 above 0.8: its examples hardly transfer to a threshold at 0.5."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([0.8 - x, x - 0.8], 1) * 4
+
+    data = line([0.45, 0.48, 0.1, 0.55, 0.95], [0, 0, 0, 1, 1])
+    result = evaluate(target(), data, suite="fgsm", eps=0.1, static_from=ModuleTarget(Blind(), SPEC))
+    assert result.worst.right == 2, "white box: three points lie within 0.1 of the threshold"
+    assert result.static_worst is not None
+    # On the other model 0.55 is already wrong, so it stays; 0.45 and 0.48 are pushed up, over 0.5; 0.95 down to 0.85.
+    assert result.static_worst.right == 3
+    told = result.to_json()
+    assert told["static"]["worst"]["accuracy"] == 0.6
+    assert told["worst"]["accuracy"] == 0.4
+
+
+def test_an_attack_that_cheats_is_not_believed(tmp_path: Path) -> None:
+    """Points outside the ball or the bounds are no successes, whatever the attack says."""
+    file = tmp_path / "cheat.py"
+    file.write_text(
+        "def far(target, x, y, *, rng, eps: float):\n    'Jumps across.'\n    return 1 - x\n"
+        "def out(target, x, y, *, rng):\n    'Leaves the bounds.'\n    return x + 5 * (1 - 2 * y[:, None])\n"
+    )
+    data = line([0.2, 0.3, 0.9], [0, 0, 1])
+    result = evaluate(target(), data, suite=f"{file}:far,{file}:out", eps=0.1)
+    assert result.worst.right == 3
+
+
+def test_saved_examples_keep_the_label_of_their_parent(digits_model: str) -> None:
+    result = evaluate(digits_model, "digits/test[:50]", suite="fast", eps=0.1, save="kept", batch=20)
+    made = load_examples("kept")
+    from assay.subjects.data.load import load_data
+
+    clean = load_data("digits/test[:50]").cases
+    assert len(made) == sum(o.tried for o in result.attacks.values()), "failed ones are kept too"
+    assert torch.equal(made.y, clean.y[made.origin])
+    assert ((made.x - clean.x[made.origin]).abs().amax((1, 2, 3)) <= 0.1 + 1e-5).all()
+    assert int(made.info["success"].sum()) == sum(o.broken for o in result.attacks.values())
+    again = evaluate(digits_model, "digits/test[:50]", suite="fast", eps=0.1, save="kept", batch=20)
+    assert again.to_json() == result.to_json(), "the same call reads what is there"
+    with pytest.raises(UsageError, match=r"suite\.pgd"):
+        evaluate(digits_model, "digits/test[:50]", suite="fast", eps=0.2, save="kept", batch=20)
+
+
+def test_a_saved_evaluation_resumes(digits_model: str) -> None:
+    whole = evaluate(digits_model, "digits/test[:90]", suite="fast", eps=0.1, save="whole", batch=30)
+
+    class Stop(Exception):
+        pass
+
+    def stop(numbers: object) -> None:
+        raise Stop
+
+    for _ in range(2):
+        with pytest.raises(Stop):
+            evaluate(digits_model, "digits/test[:90]", suite="fast", eps=0.1, save="cut", batch=30, progress=stop)
+    cut = evaluate(digits_model, "digits/test[:90]", suite="fast", eps=0.1, save="cut", batch=30)
+    assert cut.worst == whole.worst
+    assert torch.equal(load_examples("cut").x, load_examples("whole").x)
+
+
+def test_the_model_comes_back_as_it_was_also_after_an_error(linear_target: Callable[..., ModuleTarget]) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
+    net[1].eval()
+    flags = [m.training for m in net.modules()]
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    data = Data(
+        "made",
+        Cases.of(torch.rand(20, 1, 4, 4), torch.randint(3, (20,))),
+        InputSpec((1, 4, 4), (0.0, 1.0), tuple("abc")),
+    )
+
+    def fail(numbers: object) -> None:
+        raise RuntimeError("stop here")
+
+    evaluate(net, data, suite="fast", eps=0.1)
+    with pytest.raises(RuntimeError, match="stop here"):
+        evaluate(net, data, suite="fast", eps=0.1, progress=fail)
+    assert [m.training for m in net.modules()] == flags
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in net.parameters())
+
+
+def test_probabilities_instead_of_logits_are_flagged() -> None:
+    net = nn.Sequential(Threshold(), nn.Softmax(1))
+    result = evaluate(net, line([0.1, 0.4, 0.9], [0, 0, 1]), suite="fgsm", eps=0.1)
+    assert [w["name"] for w in result.warnings] == ["softmax_output"]
+    assert result.to_json()["unreliable"] is True
+    honest = evaluate(target(), line([0.1, 0.2, 0.3, 0.9], [0, 0, 0, 1]), suite="fgsm", eps=0.1)
+    assert honest.warnings == []
+
+
+def test_labels_that_do_not_fit_are_flagged() -> None:
+    result = evaluate(target(), line([0.1, 0.2, 0.3, 0.9, 0.8, 0.7], [1, 1, 1, 0, 0, 0]), suite="fgsm", eps=0.1)
+    assert [w["name"] for w in result.warnings] == ["bad_clean_accuracy"]
+
+
+def test_nothing_to_test() -> None:
+    with pytest.raises(NothingToTest, match="no labels"):
+        evaluate(target(), line([0.1], [-1]), suite="fgsm", eps=0.1)
+
+
+def test_one_attack_twice_needs_two_names(digits_model: str) -> None:
+    result = evaluate(digits_model, "digits/test[:20]", suite="pgd(steps=2),pgd(steps=5)", eps=0.1)
+    assert list(result.attacks) == ["pgd(steps=2)", "pgd(steps=5)"]
+
+
+def test_eval_json_has_the_promised_form(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["eval", digits_model, "--data", "digits/test[:40]", "--suite", "fgsm,pgd", "--eps", "8/255", "--json"]
+    assert run(arguments) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["clean"]) == {"accuracy", "n", "ci95"}
+    assert {"accuracy", "ci95", "seconds"} <= set(told["attacks"]["pgd"])
+    assert {"accuracy", "ci95"} <= set(told["worst"])
+    assert told["warnings"] == []
+    assert told["protocol"]["eps"] == pytest.approx(8 / 255)
+    assert told["protocol"]["eps_text"] == "8/255"

@@ -1,0 +1,139 @@
+"""The gradient attacks on linear models, where the best point of the ball is known."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from assay.core.randomness import Stream
+from assay.stages.attacks.bim import bim
+from assay.stages.attacks.climb import climb
+from assay.stages.attacks.fgsm import fgsm
+from assay.stages.attacks.mim import mim
+from assay.stages.attacks.pgd import pgd
+from assay.subjects.sources.module import ModuleTarget
+
+Make = Callable[..., ModuleTarget]
+
+
+def test_fgsm_on_two_classes_is_the_sign_of_the_weights(linear_target: Make) -> None:
+    target = linear_target(classes=2)
+    w = target.module.get_parameter("weight")
+    x = torch.full((1, 1, 4, 4), 0.5)
+    y = torch.tensor([0])
+    made = fgsm(target, x, y, rng=Stream(0).rows(torch.arange(1)), eps=0.1)
+    if target(x).argmax(1).item() == 0:
+        assert torch.allclose(made, x + 0.1 * (w[1] - w[0]).sign().view_as(x), atol=1e-6)
+    flipped = fgsm(target, x, 1 - y, rng=Stream(0).rows(torch.arange(1)), eps=0.1)
+    if target(x).argmax(1).item() == 1:
+        assert torch.allclose(flipped, x + 0.1 * (w[0] - w[1]).sign().view_as(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("attack", [bim, mim, pgd])
+def test_linf_reaches_the_best_corner(attack: Callable[..., torch.Tensor], linear_target: Make) -> None:
+    """Without early stop every step goes the same way on a linear model, so the corner is reached and kept."""
+    target = linear_target(classes=2)
+    w = target.module.get_parameter("weight").detach()
+    x = torch.full((5, 1, 4, 4), 0.5)
+    y = torch.zeros(5, dtype=torch.int64)
+    made = attack(target, x, y, rng=Stream(0).rows(torch.arange(5)), eps=0.1, steps=40, step=0.2, early_stop=False)
+    assert torch.allclose(made, x + 0.1 * (w[1] - w[0]).sign().view(1, 1, 4, 4), atol=1e-6)
+
+
+def test_l2_reaches_the_best_point_of_the_sphere(linear_target: Make) -> None:
+    target = linear_target(classes=2)
+    w = target.module.get_parameter("weight").detach()
+    x = torch.full((3, 1, 4, 4), 0.5)
+    made = pgd(
+        target,
+        x,
+        torch.zeros(3, dtype=torch.int64),
+        rng=Stream(0).rows(torch.arange(3)),
+        eps=0.3,
+        norm="l2",
+        steps=200,
+        step=0.2,
+        early_stop=False,
+    )
+    best = 0.3 * (w[1] - w[0]) / (w[1] - w[0]).norm()
+    assert torch.allclose(made, x + best.view(1, 1, 4, 4), atol=2e-3)
+
+
+def test_targeted_reaches_the_class_asked_for(linear_target: Make) -> None:
+    target = linear_target(classes=4)
+    x = torch.full((4, 1, 4, 4), 0.5)
+    want = torch.arange(4)
+    made = pgd(target, x, want, rng=Stream(0).rows(torch.arange(4)), eps=0.3, targeted=True)
+    assert torch.equal(target(made).argmax(1), want)
+
+
+def test_early_stop_gives_the_same_success(linear_target: Make) -> None:
+    target = linear_target()
+    x = torch.rand(64, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    y = target(x).argmax(1)
+    fooled = []
+    for early in (True, False):
+        made = pgd(target, x, y, rng=Stream(0).rows(torch.arange(64)), eps=0.1, early_stop=early)
+        fooled.append(target(made).argmax(1) != y)
+    assert fooled[0].sum() >= fooled[1].sum() > 0
+
+
+def test_early_stop_saves_passes(linear_target: Make) -> None:
+    target = linear_target()
+    rows = 0
+
+    def count(module: object, arguments: tuple[torch.Tensor, ...], out: object) -> None:
+        nonlocal rows
+        rows += len(arguments[0])
+
+    hook = target.module.register_forward_hook(count)
+    x = torch.full((32, 1, 4, 4), 0.5) + 0.01 * torch.randn(32, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    y = target(x).argmax(1)
+    spent = {}
+    for early in (True, False):
+        rows = 0
+        pgd(target, x, y, rng=Stream(0).rows(torch.arange(32)), eps=0.2, early_stop=early)
+        spent[early] = rows
+    hook.remove()
+    assert spent[False] == 40 * 32
+    assert spent[True] < 0.3 * spent[False]
+
+
+def test_restarts_help_and_only_touch_what_is_left() -> None:
+    """A net with a hidden weak corner that one random start in four leads to."""
+
+    class Pit(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            a, b = x[:, 0], x[:, 1]
+            depth = torch.relu(a - 0.58) * torch.relu(b - 0.58)
+            return torch.stack([torch.full_like(a, 1e-3), 10 * depth], 1)
+
+    from assay.core.cases import InputSpec
+
+    target = ModuleTarget(Pit(), InputSpec((2,), (0.0, 1.0), ("a", "b")))
+    x, y = torch.full((200, 2), 0.5), torch.zeros(200, dtype=torch.int64)
+    left = {}
+    for restarts in (1, 10):
+        made = pgd(target, x, y, rng=Stream(0).rows(torch.arange(200)), eps=0.2, restarts=restarts)
+        left[restarts] = int((target(made).argmax(1) == y).sum())
+    assert left[1] > 100
+    assert left[10] < left[1] / 2
+
+
+def test_double_precision_stays_double(linear_target: Make) -> None:
+    target = linear_target()
+    target.module.double()
+    x = torch.rand(4, 1, 4, 4, dtype=torch.float64)
+    made = pgd(target, x, target(x).argmax(1), rng=Stream(0).rows(torch.arange(4)), eps=0.1, norm="l2")
+    assert made.dtype == torch.float64
+
+
+def test_momentum_scales_each_gradient_by_its_mean_size(linear_target: Make) -> None:
+    """On a linear two-class model all scaled gradients are alike, so momentum changes nothing but the length."""
+    target = linear_target(classes=2)
+    x, y = torch.full((2, 1, 4, 4), 0.5), torch.zeros(2, dtype=torch.int64)
+    common = {"rng": Stream(0).rows(torch.arange(2)), "eps": 0.2, "norm": "l2", "steps": 3, "step": 0.1}
+    fixed = {"random_start": False, "early_stop": False}
+    with_momentum = climb(target, x, y, decay=1.0, **common, **fixed)  # type: ignore[arg-type]
+    without = climb(target, x, y, decay=0.0, **common, **fixed)  # type: ignore[arg-type]
+    assert torch.allclose(with_momentum, without, atol=1e-5)

@@ -1,0 +1,204 @@
+"""The training loop: what it learns, what it keeps, how it resumes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.engines.train import held_out, train
+from assay.stages.trainers.augment import Augmentation
+from assay.stages.trainers.loop import Plan, State, Unwatched, fit
+from assay.subjects.data.load import load_data, load_splits
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.load import load_target
+
+
+def blobs(n: int = 200) -> Cases:
+    """Two classes that a linear net can part."""
+    rng = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % 2
+    return Cases.of((0.3 + 0.4 * y[:, None] + 0.1 * torch.randn(n, 2, generator=rng)).clamp(0, 1), y)
+
+
+class Keeper(Unwatched):
+    """Keeps the log of every epoch, and the weights."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, Any]] = []
+
+    def epoch(self, state: State, net: nn.Module) -> None:
+        self.states.append({"log": dict(state.log[-1]), "weights": state.weights, "best": state.best})
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("plan", [Plan(8, 20, 0.05), Plan(8, 20, 0.1, "sgd", "step"), Plan(8, 20, 0.05, ema=0.9)])
+def test_learns_to_part_two_blobs(plan: Plan) -> None:
+    keeper = Keeper()
+    trained = fit(net(), blobs(), blobs(), plan, rng=Stream(0), watch=keeper)
+    assert keeper.states[-1]["log"]["val_accuracy"] > 0.95
+    assert (trained(blobs().x).argmax(1) == blobs().y).float().mean() > 0.95
+
+
+def test_the_best_epoch_is_returned_not_the_last() -> None:
+    """A judge that likes the second epoch most gets the weights of the second epoch."""
+    scores = iter([0.1, 0.9, 0.3, 0.2])
+    keeper = Keeper()
+    trained = fit(
+        net(),
+        blobs(),
+        blobs(),
+        Plan(4, 20, 0.05),
+        rng=Stream(0),
+        watch=keeper,
+        judge=lambda net, val: {"score": next(scores), "val_loss": 0.0, "val_accuracy": 0.0},
+    )
+    second = keeper.states[1]["weights"]
+    assert all(torch.equal(value, second[key]) for key, value in trained.state_dict().items())
+
+
+def test_the_average_is_what_ema_says() -> None:
+    """One batch an epoch: average_t = 0.5 average_{t-1} + 0.5 weights_t."""
+    keeper = Keeper()
+    module = net()
+    fit(module, blobs(20), blobs(20), Plan(3, 20, 0.1, "sgd", ema=0.5), rng=Stream(0), watch=keeper)
+    average = module.state_dict()["0.weight"].clone()
+    for state in keeper.states:
+        average = 0.5 * average + 0.5 * state["weights"]["0.weight"]
+    best = max(range(3), key=lambda i: (keeper.states[i]["log"]["score"], -keeper.states[i]["log"]["val_loss"]))
+    if best == 2:
+        assert torch.allclose(keeper.states[2]["best"]["0.weight"], average, atol=1e-6)
+    else:
+        assert not torch.allclose(keeper.states[2]["best"]["0.weight"], keeper.states[2]["weights"]["0.weight"])
+
+
+def test_unlabelled_cases_are_left_out_of_training() -> None:
+    cases = blobs(40)
+    hidden = Cases(cases.x, torch.where(torch.arange(40) < 20, -1, cases.y), cases.origin)
+    keeper = Keeper()
+    fit(net(), hidden, cases, Plan(1, 10, 0.1), rng=Stream(0), watch=keeper)
+    alone = Keeper()
+    fit(net(), cases[slice(20, 40)], cases, Plan(1, 10, 0.1), rng=Stream(0), watch=alone)
+    for key, value in keeper.states[0]["weights"].items():
+        assert torch.equal(value, alone.states[0]["weights"][key])
+
+
+def test_a_stopped_training_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    params = {"epochs": 4, "batch": 64, "augment": "shift=0.1", "ema": 0.9}
+    train("alexnet(dense=32)", load_splits("digits"), tmp_path / "whole.safetensors", params=params)
+
+    class Stop(Exception):
+        pass
+
+    def stop_in_third(numbers: Any) -> None:
+        if numbers["epoch"] > 2.3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(
+            "alexnet(dense=32)",
+            load_splits("digits"),
+            tmp_path / "cut.safetensors",
+            params=params,
+            progress=stop_in_third,
+        )
+    assert not (tmp_path / "cut.safetensors").exists()
+    done = train("alexnet(dense=32)", load_splits("digits"), tmp_path / "cut.safetensors", params=params)
+    assert done.epochs == 4
+    whole, _ = checkpoint.read(tmp_path / "whole.safetensors")
+    resumed, _ = checkpoint.read(tmp_path / "cut.safetensors")
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+    assert not (tmp_path / "cut.state.safetensors").exists()
+
+
+def test_the_same_command_again_does_nothing_and_another_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "w.safetensors"
+    first = train("mlp", "digits", out, params={"epochs": 1})
+    stamp = out.read_bytes()
+    again = train("mlp", "digits", out, params={"epochs": 1})
+    assert out.read_bytes() == stamp
+    assert again.val_accuracy == first.val_accuracy
+    with pytest.raises(UsageError, match=r"seed: 0 there, 1 asked"):
+        train("mlp", "digits", out, params={"epochs": 1}, seed=1)
+    train("mlp", "digits", out, params={"epochs": 1}, seed=1, overwrite=True)
+    assert out.read_bytes() != stamp
+
+
+def test_history_keeps_every_epoch_or_the_last(tmp_path: Path) -> None:
+    train("mlp", "digits", tmp_path / "a.safetensors", params={"epochs": 3}, history=str(tmp_path / "all"))
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == [f"epoch-000{i}.safetensors" for i in (1, 2, 3)]
+    train("mlp", "digits", tmp_path / "b.safetensors", params={"epochs": 3}, history="last:2")
+    assert sorted(p.name for p in (tmp_path / "b.history").iterdir()) == [f"epoch-000{i}.safetensors" for i in (2, 3)]
+    target = load_target(f"mlp@{tmp_path / 'all' / 'epoch-0002.safetensors'}")
+    assert target.spec.shape == (1, 8, 8)
+    with pytest.raises(UsageError, match=r"last:N"):
+        train("mlp", "digits", tmp_path / "c.safetensors", params={"epochs": 1}, history="h", keep="some")
+
+
+def test_hold_out_is_fixed_and_disjoint(tmp_path: Path) -> None:
+    whole = load_splits("digits")
+    kept, out = held_out(whole, 0.5)
+    assert len(kept.part("train")) == len(out) == 600
+    together = torch.cat([kept.part("train").cases.x, out.cases.x]).flatten(1)
+    assert torch.equal(together.unique(dim=0), whole.part("train").cases.x.flatten(1).unique(dim=0))
+    done = train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1}, hold_out=0.5)
+    assert checkpoint.read_meta(done.out)["training"]["hold_out"] == 0.5
+
+
+def test_facts_travel_with_the_weights(tmp_path: Path) -> None:
+    out = tmp_path / "w.safetensors"
+    train("lenet5(padding=valid)", "digits", out, params={"epochs": 1})
+    meta = checkpoint.read_meta(out)
+    assert meta["model"] == "lenet5"
+    assert meta["params"]["padding"] == "valid"
+    mean = load_data("digits/train").cases.x.mean()
+    assert meta["mean"] == [pytest.approx(float(mean), abs=1e-5)]
+    assert load_target(f"lenet5@{out}").spec.classes == tuple("0123456789")
+    with pytest.raises(UsageError, match="weights are those of a lenet5"):
+        load_target(f"lenet4@{out}")
+
+
+def test_a_lost_training_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lower --lr"):
+        train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1, "lr": 1e30, "optimiser": "sgd"})
+
+
+def test_augmentation_moves_pixels_as_it_says() -> None:
+    x = torch.zeros(64, 1, 9, 9)
+    x[:, 0, 4, 4] = 1
+    rng = torch.Generator().manual_seed(0)
+    shifted = Augmentation.parse("shift=0.2").apply(x, rng)
+    places = {(int(i) // 9, int(i) % 9) for i in shifted.flatten(1).argmax(1)}
+    assert len(places) > 5
+    assert all(abs(r - 4) <= 2 and abs(c - 4) <= 2 for r, c in places)
+    assert torch.allclose(shifted.amax((1, 2, 3)), torch.ones(64), atol=1e-4), "whole pixels: no blur"
+    edge = torch.zeros(64, 1, 9, 9)
+    edge[:, 0, :, 0] = 1
+    flipped = Augmentation.parse("flip").apply(edge, rng)
+    assert 10 < int(flipped[:, 0, 0, 8].sum()) < 54
+    turned = Augmentation.parse("rotate=30").apply(edge, rng)
+    assert not torch.allclose(turned, edge)
+    with pytest.raises(UsageError, match="did you mean 'shift'"):
+        Augmentation.parse("shfit")
+
+
+def test_adversarial_training_beats_plain_under_attack(tmp_path: Path) -> None:
+    from assay.engines.evaluate import evaluate
+
+    common = {"epochs": 8, "batch": 32, "lr": 2e-3}
+    train("lenet5", "digits", tmp_path / "plain.safetensors", params=common)
+    trainer = "adversarial(eps=0.1, attack=pgd(steps=5, step=0.3, early_stop=false))"
+    train("lenet5", "digits", tmp_path / "robust.safetensors", trainer=trainer, params=common)
+    left = {
+        name: evaluate(f"lenet5@{tmp_path / name}.safetensors", "digits/test", suite="pgd", eps=0.1).worst
+        for name in ("plain", "robust")
+    }
+    assert left["robust"].ci95[0] > left["plain"].ci95[1], left

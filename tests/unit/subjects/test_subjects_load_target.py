@@ -1,0 +1,221 @@
+"""Targets by text and by module."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.subjects.bench import Data
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.load import load_target, module_of, new_net, pick_device
+from assay.subjects.sources.module import ModuleTarget
+
+SPEC = InputSpec((1, 8, 8), (0.0, 1.0), tuple("0123456789"))
+
+
+@pytest.fixture
+def data() -> Data:
+    torch.manual_seed(0)
+    return Data("made", Cases.of(torch.rand(6, 1, 8, 8), torch.arange(6)), SPEC)
+
+
+def facts(**changes: object) -> dict[str, object]:
+    told = {"model": "lenet5", "params": {"padding": "valid"}, "shape": [1, 8, 8], "bounds": [0.0, 1.0]}
+    return {**told, "classes": list("0123456789"), "mean": [0.3], "std": [0.5], **changes}
+
+
+def saved(path: Path, **changes: object) -> nn.Module:
+    """A LeNet-5 with facts, written to the path."""
+    torch.manual_seed(1)
+    net = new_net("lenet5(padding=valid)", SPEC, {})
+    checkpoint.write(path, net.state_dict(), facts(**changes))
+    return net.eval()
+
+
+def raw(path: Path) -> nn.Module:
+    """A LeNet-5 whose file says nothing of it."""
+    torch.manual_seed(1)
+    net = new_net("lenet5", SPEC, {})
+    torch.save(net.state_dict(), path)
+    return net.eval()
+
+
+def test_our_checkpoints_say_everything(data: Data) -> None:
+    net = saved(Path("w.safetensors"))
+    target = load_target("lenet5@w.safetensors", device="cpu")
+    assert target.spec == SPEC
+    assert torch.equal(target(data.cases.x), net((data.cases.x - 0.3) / 0.5))
+
+
+def test_mean_and_std_given_come_over_those_of_the_file(data: Data) -> None:
+    net = saved(Path("w.safetensors"))
+    target = load_target("lenet5@w.safetensors", device="cpu", mean=(0.1,), std=(0.2,))
+    assert torch.equal(target(data.cases.x), net((data.cases.x - 0.1) / 0.2))
+
+
+def test_other_files_take_shape_and_classes_from_the_data(data: Data) -> None:
+    net = raw(Path("w.pt"))
+    target = load_target("lenet5@w.pt", data=data, device="cpu")
+    assert target.spec == SPEC
+    assert torch.equal(target(data.cases.x), net(data.cases.x))
+    normalised = load_target("lenet5@w.pt", data=data, device="cpu", mean=(0.5,), std=(0.25,))
+    assert torch.equal(normalised(data.cases.x), net((data.cases.x - 0.5) / 0.25))
+
+
+def test_parameters_in_brackets_reach_the_net(data: Data) -> None:
+    saved(Path("w.safetensors"), params={})
+    target = load_target("lenet5(padding=valid)@w.safetensors", device="cpu")
+    assert target(data.cases.x).shape == (6, 10)
+    with pytest.raises(UsageError, match=r"do not fit the net: dense1\.weight is \(120, 16\), the net has"):
+        load_target("lenet5@w.safetensors", device="cpu")
+
+
+def test_other_files_need_the_data() -> None:
+    raw(Path("w.pt"))
+    with pytest.raises(UsageError, match=r"w\.pt does not say what inputs it takes; give the data too"):
+        load_target("lenet5@w.pt", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lenet5", "'lenet5' names no weights; write lenet5@weights.safetensors (assay train makes them)"),
+        ("lenet5@", "'lenet5@' names no weights"),
+        ("lenet6@w.safetensors", "unknown model 'lenet6'; did you mean 'lenet5'?"),
+        ("lenet4@w.safetensors", "the weights are those of a lenet5, not of a lenet4; write lenet5@…"),
+        ("lenet5@none.safetensors", "no such checkpoint: none.safetensors"),
+        ("lenet5(pading=same)@w.safetensors", "model 'lenet5' has no parameter 'pading'; did you mean 'padding'?"),
+        ("net.py:make", "'net.py:make' names no weights; write net.py:make@weights.safetensors"),
+        ("net.py:make@w.safetensors", "no such file: net.py"),
+    ],
+)
+def test_wrong_specs_say_what_to_write(text: str, words: str) -> None:
+    saved(Path("w.safetensors"))
+    with pytest.raises(UsageError) as told:
+        load_target(text, device="cpu")
+    assert words in str(told.value)
+
+
+NET = """
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+    def forward(self, x):
+        return self.dense(x.flatten(1))
+
+def make():
+    return Mine()
+
+number = 3
+
+def wrong():
+    return {"no": "module"}
+"""
+
+
+def mine() -> nn.Linear:
+    """The user's file and its weights, whose dense layer comes back."""
+    Path("net.py").write_text(NET)
+    torch.manual_seed(3)
+    dense = nn.Linear(64, 10)
+    torch.save({f"dense.{name}": tensor for name, tensor in dense.state_dict().items()}, "w.pt")
+    return dense
+
+
+@pytest.mark.parametrize("function", ["make", "Mine"])
+def test_a_function_or_a_class_of_a_file(function: str, data: Data) -> None:
+    dense = mine()
+    target = load_target(f"net.py:{function}@w.pt", data=data, device="cpu")
+    assert torch.equal(target(data.cases.x), dense(data.cases.x.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("wrong", "net.py:wrong gave dict, expected a torch.nn.Module"),
+        ("number", "net.py:number gave int, expected a torch.nn.Module"),
+        ("mak", "has no 'mak'; did you mean 'make'?"),
+    ],
+)
+def test_what_a_file_does_not_hold_is_refused(function: str, words: str, data: Data) -> None:
+    mine()
+    with pytest.raises(UsageError) as told:
+        load_target(f"net.py:{function}@w.pt", data=data, device="cpu")
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("def (:\n", "SyntaxError"),
+        ("import no_such_package_here\n", "ModuleNotFoundError: No module named 'no_such_package_here'"),
+    ],
+)
+def test_a_file_that_does_not_load_is_refused(content: str, words: str, data: Data) -> None:
+    mine()
+    Path("broken.py").write_text(content)
+    with pytest.raises(UsageError, match=r"broken\.py does not load: ") as told:
+        load_target("broken.py:make@w.pt", data=data, device="cpu")
+    assert words in str(told.value)
+
+
+def test_weights_that_do_not_fit_a_user_s_net_are_refused(data: Data) -> None:
+    mine()
+    raw(Path("other.pt"))
+    with pytest.raises(UsageError, match=r"other\.pt do not fit the net: missing dense\.bias, dense\.weight; unknown"):
+        load_target("net.py:make@other.pt", data=data, device="cpu")
+
+
+def test_a_live_module_needs_data(data: Data) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with pytest.raises(UsageError, match="a live module needs data="):
+        load_target(net)
+    target = load_target(net, data=data)
+    assert torch.equal(target(data.cases.x), net(data.cases.x))
+    assert module_of(target) is net
+
+
+def test_a_live_module_behind_its_normalisation(data: Data) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    target = load_target(net, data=data, mean=(0.5,), std=(0.25,))
+    assert torch.equal(target(data.cases.x), net((data.cases.x - 0.5) / 0.25))
+
+
+def test_a_live_module_of_another_shape_is_refused(data: Data) -> None:
+    with pytest.raises(UsageError, match=r"the net does not take inputs of shape \(1, 8, 8\): RuntimeError"):
+        load_target(nn.Sequential(nn.Flatten(), nn.Linear(63, 10)), data=data)
+
+
+def test_a_target_comes_back_as_it_is(data: Data) -> None:
+    target = ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), SPEC)
+    assert load_target(target) is target
+
+
+class Answers:
+    """A target that is no module."""
+
+    spec = SPEC
+    device = torch.device("cpu")
+
+
+def test_training_needs_a_module() -> None:
+    with pytest.raises(UsageError, match="training needs a torch module; this target only answers"):
+        module_of(Answers())  # type: ignore[arg-type]  # what a user without types would hand in
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(UsageError, match="unknown device 'tpu7'; use auto, cpu, cuda or cuda:1"):
+        pick_device("tpu7")
+    with pytest.raises(UsageError, match="no GPU that torch can use; use --device cpu"):
+        pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device("auto") == torch.device("cuda")
