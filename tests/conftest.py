@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from assay.core.cases import InputSpec
 from assay.subjects.sources.module import ModuleTarget
 
+torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
+
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 import struct
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import torch
 from PIL import Image
 
 from assay.cli import run
-from assay.core.errors import NOTHING_TO_TEST, PASSED, USAGE
+from assay.core.errors import INTERNAL, NOTHING_TO_TEST, PASSED, USAGE
 from assay.core.lock import folder_lock
 
 Array = np.ndarray[Any, Any]
@@ -618,3 +619,165 @@ def test_finished_weights_of_another_training_are_not_replaced(digits_weights: P
     assert "w.safetensors holds another training" in told
     assert "--overwrite" in told
     assert "seed: 0 there, 5 asked" in told
+
+
+# The command itself
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == PASSED
+    out, err = capsys.readouterr()
+    assert "Usage: assay" in out
+    assert "fuzz" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frobnicate"], "error: No such command 'frobnicate'; see: assay --help"),
+        (["train", "lenet5", "--data", "digits"], "error: Missing option '--out'; see: assay train --help"),
+        (["eval", "m"], "error: Missing option '--data'; see: assay eval --help"),
+    ],
+)
+def test_the_hint_names_the_command(arguments: list[str], message: str, refused: Refused) -> None:
+    assert refused(*arguments) == message
+
+
+# Settings that cannot work are refused before a run folder is made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--suite", "fgsm", "--eps", "0.1", "--norm", "l7"], "norm must be one of linf, l2, l1, l0, got 'l7'"),
+        (["--suite", "fgsm(loss=foo)", "--eps", "0.1"], "'foo'"),
+        (["--suite", "pgd(steps=0)", "--eps", "0.1"], "steps 0, restarts 1"),
+        (["--suite", "pgd(restarts=0)", "--eps", "0.1"], "restarts 0"),
+        (["--suite", "pgd(step=0)", "--eps", "0.1"], "step 0.0"),
+        (["--suite", "fgsm(eps=-1)"], "eps must not be negative, got -1.0"),
+        (["--suite", "fgsm", "--eps", "0.1", "--norm", "l0"], "eps of l0 counts changed entries"),
+        (["--suite", "fgsm(eps=NaN)"], "eps must be finite, got 'NaN'"),
+        (["--suite", "pgd(steps=1, steps=2)", "--eps", "0.1"], "'steps' is set twice"),
+    ],
+)
+def test_an_evaluation_that_cannot_work_makes_no_run(
+    arguments: list[str], words: str, digits_model: str, refused: Refused
+) -> None:
+    assert words in refused("eval", digits_model, "--data", DIGITS, "--save", "kept", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--eps", "0.1", "--norm", "l7"], "norm must be one of linf, l2, l1, l0, got 'l7'"),
+        (["--eps", "0.1", "--norm", "l0"], "eps of l0 counts changed entries and must be at least 1, got 0.1"),
+        (["--set", "schedule.steps=0"], "at least one step and one failure to end at, got 0 and 1"),
+        (["--set", "schedule.failures=0"], "at least one step and one failure to end at, got 64 and 0"),
+        (["--set", "mutate=noise(eps=-1)"], "eps must not be negative, got -1.0"),
+        (["--set", "mutate.eps=-1"], "eps must not be negative, got -1.0"),
+        (["--set", "mutate=3"], "expected a name or name(key=value, ...), got 3"),
+        (["--set", "mutate= "], "cannot read ''"),
+        (["--set", "mutate=[1]"], "expected a name or name(key=value, ...), got [1]"),
+    ],
+)
+def test_a_fuzzing_that_cannot_work_makes_no_run(
+    arguments: list[str], words: str, digits_model: str, refused: Refused
+) -> None:
+    assert words in refused("fuzz", digits_model, "--data", DIGITS, "--cases", "50", "--run", "mine", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[run]\nseed = "abc"\n', "c.toml: seed in [run] cannot be 'abc'"),
+        ("[run]\nseed = 1.5\n", "c.toml: seed in [run] cannot be 1.5"),
+        ("[run]\nseed = true\n", "c.toml: seed in [run] cannot be True"),
+        ("[run]\nunit = 0\n", "unit 0, lanes 256 and cases None must be at least 1"),
+        ('[run]\ndeterministic = "maybe"\n', "c.toml: deterministic in [run] cannot be 'maybe'"),
+        ('[run]\nkind = "eval"\n', "c.toml is the configuration of a run of kind 'eval', not of a fuzzing run"),
+        ('[budget]\ncases = "many"\n', "c.toml: cases in [budget] cannot be 'many'"),
+        ("[budget]\ncases = -3\n", "cases -3 must be at least 1"),
+        ("[budget]\ncases = 0\n", "cases 0 must be at least 1"),
+        ("[budget]\ntime = true\n", "c.toml: time in [budget] cannot be True"),
+        ("[target]\nmodel = 3\n", "c.toml: model in [target] cannot be 3"),
+        ("[recipe]\nmutate = 3\n", "c.toml: mutate in [recipe] cannot be 3"),
+    ],
+)
+def test_campaign_files_with_wrong_values(text: str, words: str, digits_model: str, refused: Refused) -> None:
+    Path("c.toml").write_text(text)
+    assert words in refused("fuzz", digits_model, "--data", DIGITS, "--config", "c.toml", "--run", "mine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lenet5", "--data", "digits", "--lr", "nan"], "lr must be finite"),
+        (["lenet5", "--data", "digits", "--lr", "inf"], "lr must be finite"),
+        (["lenet5", "--data", "digits", "--weight-decay", "-1"], "weight_decay must be at least 0, got -1.0"),
+        (["lenet5", "--data", "digits", "--batch", "0"], "batch must be at least 1, got 0"),
+        (["lenet5", "--data", "digits/train"], "write digits, not digits/train"),
+        (["lenet5", "--data", "digits[:9]"], "write digits, not digits[:9]"),
+        (["mlp(hidden=5)", "--data", "digits"], "hidden must be tuple"),
+        (["alexnet(dropout=2)", "--data", "digits"], "cannot be built: dropout probability"),
+        (["resnet20(width=-1)", "--data", "digits"], "cannot be built"),
+        (["lenet5(shape=3)", "--data", "digits"], "model 'lenet5': shape must be tuple"),
+        (["lenet5(classes=4)", "--data", "digits"], "shape and classes of lenet5 come from the data"),
+        (["lenet5", "--data", "digits", "--std", "0.5"], "mean and std need one value each"),
+    ],
+)
+def test_a_training_that_cannot_work(arguments: list[str], words: str, refused: Refused) -> None:
+    assert words in refused("train", *arguments, "--out", "out.safetensors")
+
+
+def test_weights_cannot_go_below_a_file(refused: Refused) -> None:
+    Path("file").write_text("mine")
+    told = refused("train", "lenet5", "--data", "digits", "--out", "file/w.safetensors", code=INTERNAL)
+    assert "cannot write file in" in told
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed")
+    told = refused("train", "lenet5", "--data", "digits", "--out", "closed/w.safetensors")
+    assert "closed is not writable; choose another --out" in told
+
+
+def test_validation_without_labels_is_exit_five(refused: Refused) -> None:
+    np.savez("d.npz", x_train=grey(6), y_train=np.arange(6), x_val=grey(2), y_val=np.array([-1, -1]))
+    told = refused("train", "mlp", "--data", "d.npz", "--out", "w.safetensors", code=NOTHING_TO_TEST)
+    assert "there are 6 to train on, 0 to validate" in told
+
+
+def test_validation_leaves_unlabelled_rows_out(capsys: pytest.CaptureFixture[str]) -> None:
+    train: dict[str, Any] = {"x_train": grey(6), "y_train": np.arange(6)}
+    np.savez("all.npz", **train, x_val=grey(4)[:3], y_val=np.array([0, 1, 2]))
+    np.savez("some.npz", **train, x_val=grey(4), y_val=np.array([0, 1, 2, -1]))
+    told = []
+    for name in ("all", "some"):
+        assert (
+            run(["train", "mlp", "--data", f"{name}.npz", "--out", f"{name}.safetensors", "--epochs", "1", "--json"])
+            == PASSED
+        )
+        told.append(json.loads(capsys.readouterr().out)["log"][0])
+    assert [told[0][key] for key in ("val_accuracy", "val_loss")] == [
+        told[1][key] for key in ("val_accuracy", "val_loss")
+    ]
+
+
+def test_a_folder_whose_name_is_no_unicode(
+    digits_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = os.fsdecode(b"images\xff")
+    (tmp_path / folder / "a").mkdir(parents=True)
+    (tmp_path / folder / "b").mkdir()
+    for name in ("a/1.png", "b/1.png"):
+        Image.new("L", (8, 8)).save(tmp_path / folder / name)
+    ask = ["eval", digits_model, "--data", f"dir:{folder}", "--suite", "fgsm", "--eps", "0.1", "--save", "kept"]
+    assert run(ask) == PASSED
+    assert "Traceback" not in capsys.readouterr().err
+    told = tomllib.loads((tmp_path / "runs" / "kept" / "campaign.toml").read_text(encoding="utf-8"))
+    assert told["data"]["spec"] == "images\\udcff"
+    assert run(ask) == PASSED  # the same run goes on

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.core.files import canonical_json, sha256, storage_error
+from assay.core.files import canonical_json, sha256, storage_error, sync_folder
 
 FORMAT = 1
 
@@ -45,6 +45,8 @@ def read(path: Path) -> tuple[list[Line], int, int]:
         raw = path.read_bytes()
     except FileNotFoundError:
         return [], 0, 0
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     lines: list[Line] = []
     good = 0
     for piece in raw.splitlines(keepends=True):
@@ -81,6 +83,8 @@ def append(path: Path, line: Line) -> None:
             if os.write(handle, content) != len(content):
                 raise OSError(28, "short write")
             os.fsync(handle)
+            if before == 0:
+                sync_folder(path.parent)
         except OSError as error:
             os.ftruncate(handle, before)
             raise storage_error(error, path, len(content)) from error

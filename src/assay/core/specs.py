@@ -59,9 +59,10 @@ def split(text: str) -> list[str]:
     >>> split("fgsm, pgd(steps=40, step=0.1)")
     ['fgsm', 'pgd(steps=40, step=0.1)']
     """
-    parts, depth, start, quoted = [], 0, 0, False
+    parts, depth, start, quoted, escaped = [], 0, 0, False, False
     for i, c in enumerate(text):
-        quoted ^= c == '"' and text[i - 1 : i] != "\\"
+        quoted ^= c == '"' and not escaped
+        escaped = quoted and c == "\\" and not escaped
         depth += 0 if quoted else (c in "([{") - (c in ")]}")
         if depth < 0:
             break

@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.core import journal, toml
 from assay.core.errors import UsageError
-from assay.core.files import TEMPORARY, canonical_json, safe_name, sha256, write_atomic
+from assay.core.files import TEMPORARY, canonical_json, safe_name, sha256, storage_error, sync_folder, write_atomic
 from assay.core.lock import folder_lock, keep_alive
 
 Config = Mapping[str, Mapping[str, Any]]
@@ -105,9 +105,14 @@ class Store:
         """Where a new committed file goes: a plain name in one of the folders for such files, inside the run."""
         folder, _, last = name.partition("/")
         path = self.path / folder / safe_name(last, "file name")
-        if folder not in _COMMITTED or path.exists() or path.parent.is_symlink():
+        if folder not in _COMMITTED or path.exists() or path.parent.is_symlink() or last.endswith(TEMPORARY):
             raise UsageError(f"{name!r} is no new file in one of {', '.join(_COMMITTED)}")
-        path.parent.mkdir(exist_ok=True)
+        if not path.parent.is_dir():
+            try:
+                path.parent.mkdir()
+                sync_folder(self.path)
+            except OSError as error:
+                raise storage_error(error, path.parent, 0) from error
         return path
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:

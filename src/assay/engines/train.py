@@ -21,6 +21,7 @@ from assay.engines.training_files import History, TrainingWatch, already_there
 from assay.subjects.bench import Data, Splits, cut
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint
+from assay.subjects.sources.facts import check as check_facts
 from assay.subjects.sources.load import new_net, pick_device, user_net
 from assay.subjects.sources.module import normalised, probed
 
@@ -78,7 +79,6 @@ def train(
     from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch, or ``last:N`` of them.
     """
     out = Path(out)
-    writable(out.parent)
     if out.suffix != ".safetensors":
         raise UsageError(f"--out must end in .safetensors, got {out}")
     splits = with_validation(load_splits(data) if isinstance(data, str) else data)
@@ -95,11 +95,14 @@ def train(
         "train_fingerprint": splits.part("train").fingerprint(),
         "seed": seed,
         "hold_out": hold_out,
+        "mean": start.facts["mean"],
+        "std": start.facts["std"],
     }
     facts = start.facts | {"training": training}
     done = None if overwrite else already_there(out, training)
     if done is not None:
         return _trained(out, done)
+    writable(out.parent)
     watch = TrainingWatch(out, facts, History.parse(history, keep, out), progress or (lambda _: None), overwrite)
     with session(deterministic=deterministic):
         module = start.module.eval().to(where)
@@ -121,6 +124,7 @@ def _start(model: str, data: Data, seed: int, mean: tuple[float, ...], std: tupl
     content = None
     if at:
         content, meta = checkpoint.read(Path(weights))
+        check_facts(meta, Path(weights))
     place = python_file(name)
     with torch.random.fork_rng([]):
         torch.manual_seed(Stream(seed, ("weights",)).generator().initial_seed())
@@ -128,9 +132,9 @@ def _start(model: str, data: Data, seed: int, mean: tuple[float, ...], std: tupl
     net = copy.deepcopy(net)  # a user's function may hand out the same module twice
     if content is not None:
         checkpoint.load_into(net, content, Path(weights))
-    mean, std = (
-        (mean, std) if mean or std else (tuple(meta["mean"]), tuple(meta["std"])) if "mean" in meta else _moments(data)
-    )
+    if not (mean or std):
+        known = "mean" in meta and "std" in meta
+        mean, std = (tuple(meta["mean"]), tuple(meta["std"])) if known else _moments(data)
     facts: dict[str, Any] = {
         "shape": list(data.spec.shape),
         "bounds": list(data.spec.bounds),

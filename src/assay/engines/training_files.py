@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from assay.core.errors import UsageError
 from assay.stages.trainers.loop import State
 from assay.subjects.sources import checkpoint
+from assay.subjects.sources.facts import check as check_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,13 @@ class TrainingWatch:
         if not self.state_file.is_file():
             return None
         tensors, meta = checkpoint.read(self.state_file)
-        _check_same(self.state_file, meta.get("facts", {}).get("training", {}), self.facts["training"])
+        try:
+            return self._state(tensors, meta)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{self.state_file} is damaged; start the training again with --overwrite") from error
+
+    def _state(self, tensors: dict[str, Tensor], meta: Mapping[str, Any]) -> State:
+        _check_same(self.state_file, meta["facts"]["training"], self.facts["training"])
         parts: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}, "best": {}, "opt": {}}
         for name, tensor in tensors.items():
             part, _, key = name.partition("/")
@@ -121,6 +128,7 @@ def already_there(out: Path, training: Mapping[str, Any]) -> dict[str, Any] | No
     if not out.exists():
         return None
     facts = checkpoint.read_meta(out)
+    check_facts(facts, out)
     _check_same(out, facts.get("training", {}), training)
     return facts
 

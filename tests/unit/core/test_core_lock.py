@@ -125,6 +125,6 @@ def test_a_linked_lock_is_refused_and_its_file_left_alone(tmp_path: Path) -> Non
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "LOCK").symlink_to(tmp_path / "precious")
-    with pytest.raises(StorageError, match="cannot write LOCK in .*symbolic links"):
+    with pytest.raises(StorageError, match=r"cannot write LOCK in .*symbolic links"):
         folder_lock(tmp_path / "run").__enter__()
     assert (tmp_path / "precious").read_text() == "mine"

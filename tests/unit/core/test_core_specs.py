@@ -180,10 +180,30 @@ def test_other_things_are_no_step(text: Any) -> None:
         specs.step(text)
 
 
+WRITTEN = [
+    "l2",
+    "a b",
+    "",
+    " a ",
+    "1",
+    "8/255",
+    "null",
+    "true",
+    "True",
+    "NaN",
+    "x, y",
+    "a)(",
+    "[",
+    '"',
+    'a"b',
+    "a=b",
+    "é\n",
+]
+
+
 @pytest.mark.parametrize(
     "thing",
-    ["l2", "a b", "", " a ", "1", "8/255", "null", "true", "True", "NaN", "x, y", "a)(", "[", '"', 'a"b', "a=b", "é\n"]
-    + [0, -3, 0.1, 1e-300, True, False, None, [1, 2], ["a", "b,c"], {"k": [1]}],
+    [*WRITTEN, 0, -3, 0.1, 1e-300, True, False, None, [1, 2], ["a", "b,c"], {"k": [1]}],
 )
 def test_what_is_written_reads_back(thing: Any) -> None:
     name, params = specs.step(f"a(before=1, thing={specs.written(thing)}, after=2)")

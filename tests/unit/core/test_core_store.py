@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from assay.core import files, journal, store
+from assay.core import files as disk
+from assay.core import journal, store
 from assay.core.errors import StorageError, UsageError
 from assay.core.journal import Line
 from assay.core.store import Store, continued, find_run, identity, new_folder, opened, read, runs_root
@@ -311,7 +312,7 @@ def test_a_folder_that_cannot_be_synced_undoes_the_commit(monkeypatch: pytest.Mo
 
     with opened("a", CONFIG, ENVIRONMENT) as run:
         with monkeypatch.context() as patched:
-            patched.setattr(files, "sync_folder", fail)
+            patched.setattr(disk, "sync_folder", fail)
             with pytest.raises(StorageError, match="cannot write 0 in"):
                 run.commit({"cases/0": b"zero", "state/0": b"x"}, kind="found")
         assert found(run.path) == {"LOCK", "campaign.toml", "environment.json", "journal.jsonl"}

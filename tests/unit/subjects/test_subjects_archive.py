@@ -102,7 +102,7 @@ def test_cifar10_in_channels_last_form(
     assert data.spec.shape == (3, 5, 5)
     assert data.spec.classes[6] == "frog"
     assert torch.equal(data.cases.x[:, 2] * 255, torch.from_numpy(raw(12, 40_000)).float())
-    assert "read as channels-first" in notices.text
+    assert notices.text == ""  # of a named set it is known how it is stored
 
 
 def test_fetched_data_are_kept_and_read_from_the_cache(cache: Path, notices: pytest.LogCaptureFixture) -> None:
@@ -271,3 +271,62 @@ def test_members_that_would_leave_the_folder_stay_in_memory(tmp_path: Path) -> N
             file.writestr(name, held.getvalue())
     assert len(archive.from_npz(tmp_path / "deep" / "d.npz").part("test")) == 2
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["d.npz", "deep"]
+
+
+def test_an_npy_file_by_another_name_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", raw(3))
+    (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    with pytest.raises(UsageError, match=r"d\.npz is not an \.npz file; save arrays with numpy\.savez"):
+        archive.from_npz(tmp_path / "d.npz")
+
+
+def test_whichever_byte_of_a_compressed_archive_is_flipped(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez_compressed(path, x=raw(3), y=np.arange(3))
+    whole = path.read_bytes()
+    good = archive.read_npz(path)
+    refused: list[str] = []
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            read = archive.read_npz(path)
+        except UsageError as error:
+            refused.append(str(error))
+        else:  # dates and the like: what is read is right, or gone
+            assert all(np.array_equal(read[key], good[key]) for key in read.keys() & good.keys())
+    assert len(refused) > len(whole) / 2
+    assert [told for told in refused if "d.npz is not " not in told] == []
+
+
+@pytest.mark.parametrize("missing", ["x_train", "y_train", "x_test", "y_test"])
+def test_a_named_archive_that_lacks_arrays_is_refused(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "made_up.npz", {key: array for key, array in whole(20).items() if key != missing})
+    monkeypatch.setenv("ASSAY_DATA", str(tmp_path))
+    with pytest.raises(UsageError, match=rf"made_up\.npz lacks {missing}; it is not a copy of made-up"):
+        archive.named("made-up", tuple("0123456789"), refuse)
+
+
+@pytest.mark.parametrize(("rows", "val"), [(10, 1), (25, 2), (49_990, 4999), (50_001, 5000), (60_000, 5000)])
+def test_a_small_named_set_has_all_its_parts(
+    rows: int, val: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "made_up.npz", whole(rows))
+    monkeypatch.setenv("ASSAY_DATA", str(tmp_path))
+    splits = archive.named("made-up", tuple("0123456789"), refuse)
+    assert [len(splits.part(part)) for part in ("train", "val", "test")] == [rows - val, val, 12]
+
+
+@pytest.mark.parametrize(
+    "names", [np.array("ab"), np.array([["a", "b"]]), np.array([0.5, 1.5]), np.array([True, False]), np.array(3)]
+)
+def test_class_names_of_another_form_are_refused(names: Array, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=raw(2), y=np.arange(2), classes=names)
+    with pytest.raises(UsageError, match=r"'classes' in .*d\.npz must be a list of names, got shape"):
+        archive.from_npz(tmp_path / "d.npz")
+
+
+def test_class_names_may_be_numbers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=raw(2), y=np.arange(2), classes=np.array([7, 3]))
+    assert archive.from_npz(tmp_path / "d.npz").part("test").spec.classes == ("7", "3")

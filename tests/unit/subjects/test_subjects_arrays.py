@@ -246,3 +246,37 @@ def test_labels_of_other_shapes_are_refused(y: Array) -> None:
 def test_inputs_and_labels_must_be_as_many() -> None:
     with pytest.raises(UsageError, match="d has 4 inputs but 3 labels"):
         to_data("d", pixels(4, 4), [0, 1, 2])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_the_caller_s_arrays_are_the_caller_s(dtype: Any) -> None:
+    x, y = (pixels(3, 4) * 2).round().clip(0, 1).astype(dtype), np.array([0, 1, 0])
+    cases = to_data("d", x, y).cases
+    seen = cases.x.clone()
+    x[:], y[:] = 1 - x, 1
+    assert torch.equal(cases.x, seen)
+    assert cases.y.tolist() == [0, 1, 0]
+
+
+def test_clamping_does_not_write_to_the_caller_s_array() -> None:
+    x = np.array([[-1e-6, 1 + 1e-6]], np.float32)
+    before = x.copy()
+    x.flags.writeable = False
+    assert to_data("d", x).cases.x.tolist() == [[0.0, 1.0]]
+    assert np.array_equal(x, before)
+
+
+def test_a_tensor_is_not_shared() -> None:
+    x = torch.full((2, 3), 0.5)
+    cases = to_data("d", x).cases
+    x.zero_()
+    assert cases.x.tolist() == [[0.5] * 3] * 2
+
+
+def test_one_hot_labels_tell_the_number_of_classes() -> None:
+    assert to_data("d", pixels(2, 4), np.eye(7)[[0, 1]]).spec.classes == tuple("0123456")
+
+
+def test_a_label_beyond_reason_is_refused() -> None:
+    with pytest.raises(UsageError, match="labels of d go up to 1000000001; class numbers start at 0 and have no gaps"):
+        to_data("d", pixels(2, 4), [0, 1_000_000_001])

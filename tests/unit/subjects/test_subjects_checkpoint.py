@@ -279,3 +279,56 @@ def test_missing_files_and_folders_are_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such checkpoint") as told:
         checkpoint.read(tmp_path / name)
     assert str(tmp_path / name) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {1: torch.ones(2)},
+        {None: torch.ones(2), "a": torch.ones(2)},
+        {"a": torch.ones(2, 2).to_sparse()},
+        {"a": torch.ones(2, dtype=torch.complex64)},
+        {"a": torch.ones(2), "b": torch.ones(2, device="meta")},
+        {"state_dict": {("a", 1): torch.ones(2)}},
+    ],
+    ids=["number", "none", "sparse", "complex", "meta", "tuple"],
+)
+def test_tensors_that_are_no_named_plain_weights_are_refused(content: object, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(UsageError, match=r"w\.pt holds no state dict \(a mapping of names to tensors\)"):
+        checkpoint.read(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    target = net()
+    before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
+    weights = dict(target.state_dict()) | {"3.bias": torch.ones(3).to(dtype)}
+    with pytest.raises(UsageError, match=rf"do not fit the net: 3\.bias is {dtype}, the net has torch\.float32"):
+        checkpoint.load_into(target, weights, tmp_path / "w.pt")
+    assert same(dict(target.state_dict()), before)
+
+
+def test_another_precision_is_read(tmp_path: Path) -> None:
+    source, target = net(1), net(2)
+    checkpoint.load_into(
+        target,
+        {k: v.double() if v.is_floating_point() else v for k, v in source.state_dict().items()},
+        tmp_path / "w.pt",
+    )
+    assert same(dict(target.state_dict()), dict(source.state_dict()))
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"\0" * 100, b"{}", b"x,y\n1,2\n", b"\x93NUMPY\x01\x00"])
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+def test_garbage_is_said_to_be_no_pt_file(content: bytes, suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"w{suffix}").write_bytes(content)
+    with pytest.raises(UsageError, match=r"is not a \.pt file: it starts neither as a zip archive nor as a pickle"):
+        checkpoint.read(tmp_path / f"w{suffix}")
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04" + b"\0" * 60, b"PK", b"\x80", b"\x80\x02.", b"\x80\x04\x95garbage"])
+def test_damaged_pt_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(content)
+    with pytest.raises(UsageError, match=r"w\.pt (is not a readable \.pt file|holds more than plain weights)"):
+        checkpoint.read(tmp_path / "w.pt")

@@ -315,3 +315,64 @@ def test_links_to_files_are_followed_and_broken_ones_are_not(tmp_path: Path) -> 
     (tmp_path / "d" / "a" / "link.png").symlink_to(tmp_path / "elsewhere" / "1.png")
     (tmp_path / "d" / "a" / "broken.png").symlink_to(tmp_path / "nowhere.png")
     assert len(from_folder(tmp_path / "d").part("test")) == 1
+
+
+@pytest.mark.parametrize("width", [1, 3, 4])
+@pytest.mark.parametrize("colour", [False, True])
+def test_narrow_images_have_one_reading(width: int, colour: bool, tmp_path: Path) -> None:
+    pixels = COLOUR[:, :width] if colour else GREY[:, :width]
+    put(tmp_path / "a" / "1.png", np.ascontiguousarray(pixels))
+    cases = from_folder(tmp_path).part("test").cases
+    expected = pixels.transpose(2, 0, 1) if colour else pixels[None]
+    assert np.array_equal((cases.x[0] * 255).round().numpy(), expected)
+
+
+def test_a_file_name_cannot_forge_a_line(tmp_path: Path, notices: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "a" / "good.png", GREY)
+    (tmp_path / "a" / "x\n  'good.png': animated\x1b[31m.png").write_bytes(b"")
+    assert len(from_folder(tmp_path).part("test")) == 1
+    told = next(record.getMessage() for record in notices.records if "could not be read" in record.getMessage())
+    assert len(told.split("\n")) == 2
+    assert "\x1b" not in told
+
+
+def deep_png(colour: int, channels: int) -> bytes:
+    """A PNG of 2×2 pixels with 16 bits a channel."""
+    head = struct.pack(">IIBBBBB", 2, 2, 16, colour, 0, 0, 0)
+    body = chunk(b"IDAT", zlib.compress((b"\0" + bytes(range(2 * channels * 2))) * 2))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + body + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_sixteen_bits_are_left_out_whatever_the_colours(
+    colour: int, channels: int, tmp_path: Path, notices: pytest.LogCaptureFixture
+) -> None:
+    with_good(tmp_path, tmp_path / "a" / "deep.png", deep_png(colour, channels))
+    assert len(from_folder(tmp_path).part("test")) == 1
+    assert "'a/deep.png': more than 8 bits a channel; convert to 8 bit" in notices.text
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    for name in ("bus", "test", "train"):
+        put(tmp_path / name / "1.png", GREY)
+    data = from_folder(tmp_path).part("test")
+    assert data.spec.classes == ("bus", "test", "train")
+    assert data.cases.y.tolist() == [0, 1, 2]
+
+
+def test_loose_images_are_warned_about(tmp_path: Path, notices: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "a" / "1.png", GREY)
+    put(tmp_path / "loose.png", GREY)
+    put(tmp_path / "loose.JPG", GREY)
+    (tmp_path / "readme.txt").write_text("no image")
+    assert len(from_folder(tmp_path).part("test")) == 1
+    assert f"{tmp_path}: 2 images lie in no class folder and were left out" in notices.text
+
+
+def test_the_first_of_two_frames_of_a_phone_s_jpeg_is_read(tmp_path: Path) -> None:
+    frames = [Image.fromarray(np.full((8, 8, 3), level, np.uint8)) for level in (100, 200)]
+    (tmp_path / "a").mkdir()
+    frames[0].save(tmp_path / "a" / "1.jpg", format="MPO", save_all=True, append_images=frames[1:], quality=95)
+    cases = from_folder(tmp_path).part("test").cases
+    assert cases.x.shape == (1, 3, 8, 8)
+    assert ((cases.x * 255 - 100).abs() < 3).all()

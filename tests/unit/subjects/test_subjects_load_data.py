@@ -140,3 +140,17 @@ def test_size_is_for_folders_alone(tmp_path: Path) -> None:
     data = load_data("dir:images", size="6x5")
     assert data.spec.shape == (1, 6, 5)
     assert torch.equal(data.cases.x, torch.full((1, 1, 6, 5), 51 / 255))
+
+
+@pytest.mark.parametrize("text", ["4097", "32x4097", "4097x32", "99999999999999999999"])
+def test_a_size_has_a_limit(text: str) -> None:
+    assert parse_size("4096x4096") == (4096, 4096)
+    with pytest.raises(UsageError, match=f"a size may be 4096 at most, got '{text}'"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("spec", ["digits/train", "digits/test[:5]", "digits[:5]"])
+def test_where_a_whole_set_is_needed_a_part_is_refused(spec: str) -> None:
+    with pytest.raises(UsageError) as told:
+        load_splits(spec)
+    assert str(told.value) == f"this takes a whole data set, not a part of it: write digits, not {spec}"

@@ -1,9 +1,11 @@
 """Targets by text and by module."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from assay.core.cases import Cases, InputSpec
@@ -100,6 +102,7 @@ def test_wrong_specs_say_what_to_write(text: str, words: str) -> None:
 
 
 NET = """
+from safetensors.torch import save_file
 from torch import nn
 
 class Mine(nn.Module):
@@ -219,3 +222,129 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device("auto") == torch.device("cuda")
+
+
+def stated(text: str) -> None:
+    """Fitting weights with any text as their facts."""
+    torch.manual_seed(1)
+    weights = new_net("lenet5(padding=valid)", SPEC, {}).state_dict()
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, "w.safetensors", {"assay": text})
+
+
+DAMAGED: dict[str, list[object]] = {
+    "shape": [
+        None,
+        3,
+        "1,8,8",
+        {},
+        [1, 8, "8"],
+        [1, -8, 8],
+        [1, 0, 8],
+        [1.0, 8, 8],
+        [True, 8, 8],
+        [[1, 8, 8]],
+        [10**9] * 2,
+        [10**400],
+    ],
+    "bounds": [None, 1, [], [0.0], [0, 1, 2], [1.0, 0.0], [0.5, 0.5], ["0", "1"], [False, True], [float("nan"), 1.0]],
+    "classes": [None, 10, "0123456789", [], ["a"], list(range(10)), [None] * 10, {"a": 1}],
+    "mean": [None, 0.3, "0.3", ["0.3"], [None], [[0.3]], {"a": 1}],
+    "std": [None, 0.5, "0.5", ["0.5"], [True]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGED.items() for value in values])
+def test_damaged_facts_are_refused_by_name(name: str, value: object) -> None:
+    stated(json.dumps(facts(**{name: value})))
+    with pytest.raises(UsageError, match=rf"the facts in w\.safetensors are damaged: {name} is "):
+        load_target("lenet5@w.safetensors", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["bounds", "classes"])
+def test_missing_facts_are_refused_by_name(name: str) -> None:
+    stated(json.dumps({key: value for key, value in facts().items() if key != name}))
+    with pytest.raises(UsageError, match=rf"the facts in w\.safetensors are damaged: {name} is None"):
+        load_target("lenet5@w.safetensors", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"params": [1]}, "the facts in w.safetensors are damaged: params is [1]"),
+        ({"params": None}, "the facts in w.safetensors are damaged: params is None"),
+        ({"model": 3}, "the facts in w.safetensors are damaged: model is"),
+        ({"params": {"q": 1}}, "model 'lenet5' has no parameter 'q'"),
+        ({"params": {"padding": None}}, "padding must be str, got None"),
+        ({"params": {"padding": "odd"}}, "padding must be 'same' or 'valid'"),
+        ({"params": {"padding": "valid", "classes": -1}}, "cannot be built"),
+        ({"params": {"padding": "valid", "shape": [1]}}, "LeNet takes images"),
+        ({"shape": []}, "LeNet takes images"),
+        ({"shape": [1, 28, 28]}, "do not fit the net"),
+        ({"mean": [float("nan")]}, "damaged: mean is [nan]"),
+        ({"bounds": [0.0, float("inf")]}, "damaged: bounds is [0.0, inf]"),
+        ({"mean": [0.1, 0.2], "std": [1.0, 1.0]}, "mean and std need one value each, or one a channel (1)"),
+        ({"mean": []}, "mean and std need one value each"),
+        ({"std": []}, "mean and std need one value each"),
+        ({"std": [0.0]}, "std above 0"),
+    ],
+)
+def test_facts_that_do_not_fit_are_refused(changes: dict[str, object], words: str) -> None:
+    stated(json.dumps(facts(**changes)))
+    with pytest.raises(UsageError) as told:
+        load_target("lenet5@w.safetensors", device="cpu")
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "not json", "", "3", "[]"])
+def test_facts_that_cannot_be_read_are_no_facts(text: str) -> None:
+    stated(text)
+    with pytest.raises(UsageError, match=r"w\.safetensors does not say what inputs it takes"):
+        load_target("lenet5@w.safetensors", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [((), (0.5,)), ((0.5,), ()), ((0.1, 0.2), (1.0, 1.0)), ((0.1,) * 3, (1.0,) * 3)]
+)
+def test_mean_and_std_come_together_and_in_number(mean: tuple[float, ...], std: tuple[float, ...], data: Data) -> None:
+    saved(Path("w.safetensors"))
+    live = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    models: list[str | nn.Module] = ["lenet5@w.safetensors", live]
+    for model in models:
+        with pytest.raises(UsageError, match=r"mean and std need one value each, or one a channel \(1\)"):
+            load_target(model, data=data, device="cpu", mean=mean, std=std)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("raise OSError('no licence')", "net.py:fails() failed: OSError: no licence"),
+        ("1 / 0", "net.py:fails() failed: ZeroDivisionError: division by zero"),
+        ("open('nowhere.bin')", "net.py:fails() failed: FileNotFoundError"),
+    ],
+)
+def test_a_function_that_raises_is_refused(line: str, words: str, data: Data) -> None:
+    mine()
+    Path("net.py").write_text(f"def fails():\n    {line}\n")
+    with pytest.raises(UsageError) as told:
+        load_target("net.py:fails@w.pt", data=data, device="cpu")
+    assert words in str(told.value)
+
+
+def test_a_function_that_wants_arguments_is_refused(data: Data) -> None:
+    mine()
+    Path("net.py").write_text("def wants(width):\n    return None\n")
+    with pytest.raises(UsageError, match=r"net\.py:wants\(\) failed: TypeError: wants\(\) missing 1 required"):
+        load_target("net.py:wants@w.pt", data=data, device="cpu")
+
+
+def test_a_module_object_of_a_file(data: Data) -> None:
+    dense = mine()
+    Path("net.py").write_text(f"{NET}\nready = Mine()\n")
+    target = load_target("net.py:ready@w.pt", data=data, device="cpu")
+    assert torch.equal(target(data.cases.x), dense(data.cases.x.flatten(1)))
+
+
+@pytest.mark.parametrize("text", ["lenet5(classes=4)", "lenet5(shape=[1, 8, 8], classes=10)"])
+def test_shape_and_classes_come_from_the_data(text: str) -> None:
+    with pytest.raises(UsageError, match="shape and classes of lenet5 come from the data; leave them out of"):
+        new_net(text, SPEC, {})

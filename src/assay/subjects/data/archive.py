@@ -61,7 +61,7 @@ def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Sp
         np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]  # its stub reads ** as its one flag
         temporary.replace(path)
     whole = to_data(name, _images(arrays["x_train"]), arrays["y_train"], classes, known=True)
-    train, val = cut(whole, (f"{name}/train", f"{name}/val"), min(VALIDATION, len(whole) // 10))
+    train, val = cut(whole, (f"{name}/train", f"{name}/val"), min(VALIDATION, max(1, len(whole) // 10)))
     test = to_data(f"{name}/test", _images(arrays["x_test"]), arrays["y_test"], classes, known=True)
     return Splits(name, train, val, test)
 

@@ -64,6 +64,11 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 def load_into(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     """Put weights into a module whose names and shapes must fit exactly."""
+    module.load_state_dict(fitted(module, weights, source))
+
+
+def fitted(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
+    """The weights under the module's own names, after every check; the module may lie on the meta device."""
     own = module.state_dict()
     for prefix in _PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights) and not any(n.startswith(prefix) for n in own):
@@ -88,10 +93,15 @@ def load_into(module: nn.Module, weights: Mapping[str, Tensor], source: Path) ->
     ]
     if problems:
         raise UsageError(f"the weights in {source} do not fit the net: {'; '.join(problems)}")
-    broken = [name for name, tensor in weights.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    broken = [name for name, tensor in weights.items() if tensor.is_floating_point() and not _finite(tensor)]
     if broken:
         raise UsageError(f"the weights in {source} hold NaN or infinity: {_some(broken)}")
-    module.load_state_dict(dict(weights))
+    return dict(weights)
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite; 8-bit floats cannot be asked themselves."""
+    return bool((tensor if tensor.dtype.itemsize > 1 else tensor.float()).isfinite().all())
 
 
 def _head(path: Path) -> bytes:

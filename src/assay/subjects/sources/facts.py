@@ -8,7 +8,20 @@ from typing import Any, TypeGuard
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 
+LARGEST = 1e30  # a number beyond is no mean, bound or size
 MAX_INPUT = 50_000_000  # numbers in one input; more would be allocated before anything else is checked
+
+
+def check(facts: Mapping[str, Any], path: Path) -> None:
+    """Refuse facts that no training of ours writes."""
+    for name in ("mean", "std"):
+        if not _list(facts.get(name, []), int, float):
+            raise _damaged(path, name, facts[name])
+    for name, kind in (("params", dict), ("model", str), ("training", dict)):
+        if not isinstance(facts.get(name, kind()), kind):
+            raise _damaged(path, name, facts[name])
+    if "shape" in facts:
+        input_spec(facts, path)
 
 
 def input_spec(facts: Mapping[str, Any], path: Path) -> InputSpec:
@@ -20,16 +33,14 @@ def input_spec(facts: Mapping[str, Any], path: Path) -> InputSpec:
         raise _damaged(path, "bounds", bounds)
     if not _list(classes, str) or len(classes) < 2:
         raise _damaged(path, "classes", classes)
-    for name in ("mean", "std"):
-        if not _list(facts.get(name, []), int, float):
-            raise _damaged(path, name, facts[name])
-    if not isinstance(facts.get("params", {}), dict) or not isinstance(facts.get("model", ""), str):
-        raise _damaged(path, "model", facts.get("params"))
     return InputSpec(tuple(shape), (float(bounds[0]), float(bounds[1])), tuple(classes))
 
 
 def _list(value: Any, *kinds: type) -> TypeGuard[list[Any]]:
-    return isinstance(value, list) and all(isinstance(v, kinds) and not isinstance(v, bool) for v in value)
+    return isinstance(value, list) and all(
+        isinstance(v, kinds) and not isinstance(v, bool) and (not isinstance(v, (int, float)) or abs(v) < LARGEST)
+        for v in value
+    )
 
 
 def _damaged(path: Path, name: str, value: object) -> UsageError:

@@ -72,11 +72,15 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
     place = python_file(name)
     meta: Mapping[str, Any]
     weights, meta = checkpoint.read(path)
+    facts.check(meta, path)
     spec = spec_of(meta, data, path)
     if place is not None:
         net = user_net(*place)
     else:
-        net = new_net(name, spec, meta.get("params", {}), meta.get("model"))
+        told = (meta.get("params", {}), meta.get("model"))
+        with torch.device("meta"):  # a damaged file may ask for a net of any size: look before memory is taken
+            checkpoint.fitted(new_net(name, spec, *told), weights, path)
+        net = new_net(name, spec, *told)
     checkpoint.load_into(net, weights, path)
     if not (mean or std):
         mean, std = meta.get("mean", ()), meta.get("std", ())
