@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from assay.core.cases import InputSpec
 from assay.core.randomness import Stream
 from assay.stages.attacks.bim import bim
-from assay.stages.attacks.climb import climb
+from assay.stages.attacks.climb import Climb
 from assay.stages.attacks.fgsm import fgsm
 from assay.stages.attacks.mim import mim
 from assay.stages.attacks.pgd import pgd
@@ -108,8 +109,6 @@ def test_restarts_help_and_only_touch_what_is_left() -> None:
             depth = torch.relu(a - 0.58) * torch.relu(b - 0.58)
             return torch.stack([torch.full_like(a, 1e-3), 10 * depth], 1)
 
-    from assay.core.cases import InputSpec
-
     target = ModuleTarget(Pit(), InputSpec((2,), (0.0, 1.0), ("a", "b")))
     x, y = torch.full((200, 2), 0.5), torch.zeros(200, dtype=torch.int64)
     left = {}
@@ -132,8 +131,26 @@ def test_momentum_scales_each_gradient_by_its_mean_size(linear_target: Make) -> 
     """On a linear two-class model all scaled gradients are alike, so momentum changes nothing but the length."""
     target = linear_target(classes=2)
     x, y = torch.full((2, 1, 4, 4), 0.5), torch.zeros(2, dtype=torch.int64)
-    common = {"rng": Stream(0).rows(torch.arange(2)), "eps": 0.2, "norm": "l2", "steps": 3, "step": 0.1}
-    fixed = {"random_start": False, "early_stop": False}
-    with_momentum = climb(target, x, y, decay=1.0, **common, **fixed)  # type: ignore[arg-type]
-    without = climb(target, x, y, decay=0.0, **common, **fixed)  # type: ignore[arg-type]
+    rng = Stream(0).rows(torch.arange(2))
+    with_momentum, without = (
+        Climb(eps=0.2, norm="l2", steps=3, step=0.1, decay=decay, early_stop=False)(target, x, y, rng)
+        for decay in (1.0, 0.0)
+    )
     assert torch.allclose(with_momentum, without, atol=1e-5)
+
+
+def test_momentum_keeps_what_it_gathered(linear_target: Make) -> None:
+    """After a turn of the slope the old direction still counts: mim overshoots where bim turns at once."""
+
+    class Ridge(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([(x[:, 0] - 0.58).abs(), torch.zeros(len(x))], 1)
+
+    target = ModuleTarget(Ridge(), InputSpec((1,), (0.0, 1.0), ("a", "b")))
+    x, y = torch.tensor([[0.5]]), torch.tensor([0])
+    rng = Stream(0).rows(torch.arange(1))
+    ends = [
+        float(Climb(eps=0.4, norm="linf", steps=4, step=0.125, decay=decay, early_stop=False)(target, x, y, rng))
+        for decay in (0.0, 1.0)
+    ]
+    assert ends == [pytest.approx(0.6), pytest.approx(0.65)]

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from assay.core.randomness import Rows
 from assay.core.registry import register
-from assay.stages.attacks.climb import climb
+from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
@@ -24,17 +24,4 @@ def bim(
     loss: str = "ce",
 ) -> Tensor:
     """Repeated gradient steps from the input itself; ``step`` is a share of eps."""
-    return climb(
-        target,
-        x,
-        y,
-        rng=rng,
-        eps=eps,
-        norm=norm,
-        steps=steps,
-        step=step,
-        random_start=False,
-        targeted=targeted,
-        early_stop=early_stop,
-        loss=loss,
-    )
+    return Climb(eps, norm, steps, step, targeted=targeted, early_stop=early_stop, loss=loss)(target, x, y, rng)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from assay.core.randomness import Rows
 from assay.core.registry import register
-from assay.stages.attacks.climb import climb
+from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
@@ -22,16 +22,4 @@ def fgsm(
     loss: str = "ce",
 ) -> Tensor:
     """One step of length eps along the gradient."""
-    return climb(
-        target,
-        x,
-        y,
-        rng=rng,
-        eps=eps,
-        norm=norm,
-        steps=1,
-        step=1.0,
-        random_start=random_start,
-        targeted=targeted,
-        loss=loss,
-    )
+    return Climb(eps, norm, 1, 1.0, random_start, targeted=targeted, loss=loss)(target, x, y, rng)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from assay.core.randomness import Rows
 from assay.core.registry import register
-from assay.stages.attacks.climb import climb
+from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
@@ -25,18 +25,5 @@ def mim(
     loss: str = "ce",
 ) -> Tensor:
     """Gradient steps with momentum, each gradient scaled by its mean absolute value; ``step`` is a share of eps."""
-    return climb(
-        target,
-        x,
-        y,
-        rng=rng,
-        eps=eps,
-        norm=norm,
-        steps=steps,
-        step=step,
-        decay=decay,
-        random_start=False,
-        targeted=targeted,
-        early_stop=early_stop,
-        loss=loss,
-    )
+    how = Climb(eps, norm, steps, step, decay=decay, targeted=targeted, early_stop=early_stop, loss=loss)
+    return how(target, x, y, rng)

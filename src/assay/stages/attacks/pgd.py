@@ -4,7 +4,7 @@ from torch import Tensor
 
 from assay.core.randomness import Rows
 from assay.core.registry import register
-from assay.stages.attacks.climb import climb
+from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
@@ -26,18 +26,5 @@ def pgd(
     loss: str = "ce",
 ) -> Tensor:
     """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps."""
-    return climb(
-        target,
-        x,
-        y,
-        rng=rng,
-        eps=eps,
-        norm=norm,
-        steps=steps,
-        step=step,
-        random_start=random_start,
-        restarts=restarts,
-        targeted=targeted,
-        early_stop=early_stop,
-        loss=loss,
-    )
+    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss)
+    return how(target, x, y, rng)
