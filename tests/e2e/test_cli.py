@@ -157,3 +157,19 @@ def test_the_readme_tells_the_truth(digits_weights: Path, tmp_path: Path) -> Non
     worst, found = done.stdout.split()
     assert 0 <= float(worst) <= 1
     assert int(found) > 0
+
+
+def test_train_on_parts_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "w.safetensors")
+    base = ["train", "mlp", "--out", out, "--epochs", "1", "--quiet", "--json"]
+    told = json.loads(out_of([*base, "--train", "digits/train[:300]", "--val", "digits/val[:50]"], capsys))
+    assert told["epochs"] == 1
+    out_of(base, capsys, code=4)
+    out_of([*base, "--data", "digits", "--train", "digits/train"], capsys, code=4)
+    out_of([*base, "--data", "digits", "--val", "digits/val"], capsys, code=4)
+
+
+def test_per_class_table(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = out_of(["eval", digits_model, "--data", "digits/test[:50]", "--eps", "0.1", "--per-class"], capsys)
+    assert "class" in table
+    assert table.count(" % (") > 20

@@ -3,6 +3,7 @@
 import json
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ class Threshold(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         level = x.mean(1, keepdim=True)
         return torch.cat([0.5 - level, level - 0.5], 1)
+
+
+@pytest.fixture
+def foreground() -> Iterator[None]:
+    """Ctrl-C works as in a terminal, also where the tests themselves run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def seeds(n: int = 40) -> Data:
@@ -133,6 +142,7 @@ def test_time_ends_a_run_and_finished_seeds_are_kept() -> None:
     assert bigger.cases > found.cases
 
 
+@pytest.mark.usefixtures("foreground")
 def test_an_interrupt_commits_what_is_done_and_the_rest_follows() -> None:
     calls = 0
 
@@ -153,6 +163,7 @@ def test_an_interrupt_commits_what_is_done_and_the_rest_follows() -> None:
     assert alone.cases == resumed.cases
 
 
+@pytest.mark.usefixtures("foreground")
 def test_two_interrupts_stop_at_once_and_nothing_is_lost() -> None:
     def press(numbers: Any) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -260,3 +271,14 @@ def test_a_users_own_recipe_and_mutator(tmp_path: Path) -> None:
     assert found.cases == 40
     assert found.failures == int(((seeds().cases.x.mean(1) + 0.25 > 0.5) & (seeds().cases.y == 0)).sum())
     assert found.failures <= low
+
+
+def test_a_background_process_goes_on_ignoring_interrupts() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        found = fuzz(
+            "noise", Threshold(), seeds(), run="a", eps=0.1, progress=lambda _: signal.raise_signal(signal.SIGINT)
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found.complete
