@@ -19,7 +19,7 @@ class Stopper:
         return self.interrupted or (self._deadline is not None and time.monotonic() >= self._deadline)
 
     def __enter__(self) -> "Stopper":
-        # Only the main thread may catch signals; a process started in the background ignores Ctrl-C and goes on doing so.
+        # Only the main thread may catch signals; a background process ignores Ctrl-C and goes on doing so.
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             self._before = signal.signal(signal.SIGINT, self._press)
