@@ -16,7 +16,7 @@ _HOME = {
     "Cases": "assay.core.cases",
     "Data": "assay.subjects.bench",
     "Evaluation": "assay.engines.evaluation",
-    "Found": "assay.engines.fuzz",
+    "Found": "assay.engines.found",
     "InputSpec": "assay.core.cases",
     "Recipe": "assay.recipes.recipe",
     "Suite": "assay.recipes.recipe",
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from assay.core.registry import register as register
     from assay.engines.evaluate import evaluate as evaluate
     from assay.engines.evaluation import Evaluation as Evaluation
-    from assay.engines.fuzz import Found as Found
+    from assay.engines.found import Found as Found
     from assay.engines.fuzz import fuzz as fuzz
     from assay.engines.train import train as train
     from assay.outputs.report.build import report as report

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
@@ -77,9 +79,10 @@ def demo(*, run: str = "demo", seed: int = 0, say: Callable[[str], None] = lambd
     cases = found.load().drop("seed_x")
     learn, check = cases[cases.origin % 2 == 0], cases[cases.origin % 2 == 1]
 
-    say(f"3/5 fine-tuning on {len(learn)} of {len(cases)} failures (the rest checks it), and once without, as control")
+    say(f"3/5 fine-tuning on {len(learn)} of {len(cases)} failures; as control, on as many plain noisy cases")
     tuned = _tuned(plain, data, learn, seed)
-    models = {"before": plain, "control: more training": _tuned(plain, data, None, seed), "after": tuned}
+    noisy = _noisy(plain, data, len(learn), seed)
+    models = {"before": plain, "control: random noise": _tuned(plain, data, noisy, seed), "after": tuned}
 
     say("4/5 attacking all three on the test part")
     results = {n: evaluate(m, data.part("test"), suite="fast", eps=EPS, seed=seed) for n, m in models.items()}
@@ -104,7 +107,16 @@ def next_commands(shown: Shown) -> list[str]:
     ]
 
 
-def _tuned(plain: Target, data: Splits, extra: Cases | None, seed: int) -> Target:
+def _noisy(plain: Target, data: Splits, count: int, seed: int) -> Cases:
+    """Training cases with the same noise, failing or not: what fine-tuning on failures must beat."""
+    train = data.part("train").cases
+    rng = Stream(seed, ("demo", "noise"))
+    some = train[torch.randint(len(train), (count,), generator=rng.generator())]
+    noise = bind("mutator", "noise", {"eps": NOISE})
+    return some.with_x(noise(Bench(plain), some, rng=rng.rows(torch.arange(count))))
+
+
+def _tuned(plain: Target, data: Splits, extra: Cases, seed: int) -> Target:
     trainer = bind("trainer", "plain", PLAN | {"lr": 5e-4})
     rng = Stream(seed, ("demo", "tune"))
     module = trainer(module_of(plain), data, extra, rng=rng, watch=Unwatched())

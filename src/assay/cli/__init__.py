@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
 
@@ -43,6 +44,7 @@ app.command("list")(look.list_)
 app.command("env")(look.env)
 
 # typer carries its own copy of click from some release on; its exceptions are found through one it exports.
+TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C: the shell's code for it
 _BadUsage: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -56,7 +58,9 @@ def run(arguments: list[str]) -> int:
     log = logging.getLogger("assay")
     before = (log.handlers, log.level, log.propagate)
     try:
-        code = app(arguments or ["--help"], standalone_mode=False, prog_name="assay")
+        code = _command().main(arguments or ["--help"], standalone_mode=False, prog_name="assay")
+        if code == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else PASSED
     except AssayError as error:
         return _say(str(error), error.exit_code)
@@ -68,7 +72,11 @@ def run(arguments: list[str]) -> int:
         return _say(f"{error.format_message().rstrip('.')}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
     except (KeyboardInterrupt, typer.Abort):
         return _say("stopped; what was committed is kept, the same command goes on from there", INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as left:
+        if isinstance(left, SystemExit) and not isinstance(
+            left.__context__, BrokenPipeError
+        ):  # typer turns one into it
+            raise
         # The reader of our output left, as `| head` does; a second flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PASSED
@@ -77,6 +85,16 @@ def run(arguments: list[str]) -> int:
         return _say("this is a fault of Assay's, not of yours; please report it with the lines above", INTERNAL)
     finally:
         log.handlers, log.level, log.propagate = before
+
+
+def _command() -> Any:
+    """The command with its environment variables left out of the help, and none for ``--version``."""
+    command: Any = typer.main.get_command(app)
+    for verb in (command, *command.commands.values()):
+        for parameter in verb.params:
+            parameter.show_envvar = False
+            parameter.allow_from_autoenv = parameter.name != "version"
+    return command
 
 
 def _say(message: str, code: int) -> int:

@@ -11,7 +11,7 @@ from assay.recipes.recipe import FIELDS
 
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
-    "target": ("model", "fingerprint", "classes"),
+    "target": ("model", "fingerprint", "classes", "mean", "std"),
     "data": ("spec", "fingerprint"),
     "recipe": ("name", *FIELDS),
     "budget": ("time", "cases"),
@@ -23,6 +23,8 @@ _TYPES: dict[str, Any] = {
     "deterministic": bool,
     "time": (str, int, float),
     "classes": list,
+    "mean": list,
+    "std": list,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}}
 
@@ -50,7 +52,8 @@ class Campaign:
     def settings(self) -> dict[str, Any]:
         """What the engine takes by the same name."""
         plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
-        return plain | self.tables.get("budget", {})
+        normalisation = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
+        return plain | normalisation | self.tables.get("budget", {})
 
 
 def campaign_of(

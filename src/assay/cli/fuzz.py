@@ -16,7 +16,9 @@ def fuzz(
     config: Annotated[str | None, typer.Option(help="A campaign.toml; flags come over it.")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
     time: Annotated[str | None, typer.Option(help="Stop after this much work in all: 30s, 10m, 2h.")] = None,
-    cases: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases tried in all.")] = None,
+    cases: Annotated[
+        int | None, typer.Option(min=1, help="Stop once at least this many cases were tried in all.")
+    ] = None,
     eps: options.Eps = None,
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0.")] = None,
     change: Annotated[
@@ -24,6 +26,9 @@ def fuzz(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random (0).")] = None,
     lanes: Annotated[int, typer.Option(min=1, help="Seeds worked at a time.")] = 256,
+    size: options.Size = "",
+    mean: options.Mean = "",
+    std: options.Std = "",
     device: options.Device = "auto",
     fresh: options.Fresh = False,
     deterministic: Annotated[
@@ -42,11 +47,12 @@ def fuzz(
     from assay.engines.fuzz import fuzz as work
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
+    from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
     flags: dict[str, dict[str, Any]] = {
         "run": {"seed": seed, "deterministic": deterministic},
-        "target": {"model": model},
+        "target": {"model": model, "mean": options.channels(mean) or None, "std": options.channels(std) or None},
         "data": {"spec": data},
         "recipe": {"name": recipe},
         "budget": {"time": time, "cases": cases},
@@ -59,7 +65,7 @@ def fuzz(
         found = work(
             campaign.recipe,
             campaign.model,
-            campaign.data,
+            load_data(campaign.data, part="train", size=size),
             run=run,
             eps=eps,
             norm=norm,
@@ -80,8 +86,9 @@ def fuzz(
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
             "flaky": found.flaky,
             "seconds": f"{found.seconds:.1f}",
-            "next": f"assay report {found.run.name}",
         }
         show(facts_table(facts))
+        typer.echo(f"next: assay report {found.run.name}")
     if found.interrupted:
+        typer.echo("interrupted; what is done is kept, the same command continues", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -11,13 +11,13 @@ def status(run: Annotated[str, typer.Argument(help="Name or folder of a run.")],
     """Where a run stands, alive or dead, from its journal. Never blocks it."""
     from assay.core import store
     from assay.outputs.show import facts_table, show
-    from assay.outputs.status import run_status
+    from assay.outputs.status import readable, run_status
 
     told = run_status(store.read(store.find_run(run)))
     if json:
         options.print_json(told)
     else:
-        show(facts_table({k: v for k, v in told.items() if v not in (None, [], {})}, f"run {told['run']}"))
+        show(facts_table(readable(told), f"run {told['run']}"))
 
 
 def report(

@@ -15,7 +15,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings stay.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="A new run, NAME-2, where NAME exists.")]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="One thread and strict algorithms: the same bytes every time.")
+    bool, typer.Option("--deterministic", help="One thread and strict algorithms: the same results every time.")
 ]
 Mean = Annotated[str, typer.Option(help="Mean of each channel, for a bare net: 0.485,0.456,0.406.")]
 Std = Annotated[str, typer.Option(help="Standard deviation of each channel, for a bare net.")]

@@ -62,10 +62,11 @@ def train(
         "augment": augment,
         "ema": ema,
     }
+    splits = _splits(data, train_on, val, size)
     with Screen("train", train_line(epochs), quiet=quiet) as screen:
         done = work(
             model,
-            _splits(data, train_on, val, size),
+            splits,
             out,
             trainer=trainer,
             params={name: value for name, value in given.items() if value is not None},
@@ -85,14 +86,16 @@ def train(
     if json:
         options.print_json(done.to_json())
         return
+    test = f"{data}/test" if splits.test is not None and data is not None else "TEST-DATA"
     facts = {
         "weights": done.out,
         "best epoch": f"{done.best_epoch} of {done.epochs}",
         "validation accuracy": f"{done.val_accuracy:.4f}",
+        **({"chosen by": f"accuracy under attack, {done.score:.4f}"} if done.score != done.val_accuracy else {}),
         "seconds": f"{done.seconds:.1f}",
-        "next": f"assay eval {model.partition('@')[0]}@{done.out} --data {data or 'DATA'}/test --eps 0.1",
     }
     show(facts_table(facts))
+    typer.echo(f"next: assay eval {model.partition('@')[0]}@{done.out} --data {test} --eps 0.1")
 
 
 def _splits(data: str | None, train: str | None, val: str | None, size: str) -> "Splits":

@@ -29,6 +29,20 @@ class InputSpec:
         return f"{'×'.join(map(str, self.shape))} in [{low:g}, {high:g}], {len(self.classes)} classes"
 
 
+def check_made(made: object, x: Tensor, who: str) -> Tensor:
+    """What a stage made of inputs ``x``, if it has the form it must have."""
+    if not isinstance(made, Tensor) or made.shape != x.shape or made.dtype != x.dtype:
+        form = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
+        raise UsageError(f"{who} must return a tensor like its inputs, {tuple(x.shape)} {x.dtype}; it gave {form}")
+    return made.detach()
+
+
+def inside(x: Tensor, bounds: tuple[float, float], tolerance: float = 1e-5) -> Tensor:
+    """Which rows are finite and within the bounds, (N,)."""
+    low, high = bounds
+    return ((x >= low - tolerance) & (x <= high + tolerance)).flatten(1).all(1)
+
+
 @dataclass(frozen=True, slots=True)
 class Cases:
     """N inputs ``x`` (N, *shape), reference labels ``y`` (N,), row of the root seed ``origin`` (N,), and columns.

@@ -7,18 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.core.errors import AssayError
+from assay.core.errors import AssayError, is_out_of_memory
 
 log = logging.getLogger("assay")
 
 DEFAULT = 512
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out. The CPU allocator has no type of its own, only its message."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: version_of(name) for name in _PACKAGES},
     }
     torch = sys.modules.get("torch")
     if torch is not None:  # asking costs seconds where torch is not loaded yet
@@ -25,7 +25,8 @@ def describe() -> dict[str, Any]:
     return told
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -21,6 +21,13 @@ class NothingToTest(AssayError):
     exit_code = NOTHING_TO_TEST
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out. The CPU allocator has no type of its own, only its message."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's; named, not imported
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
 class StorageError(AssayError):
     """The disk refused a write; what was committed before is intact."""
 

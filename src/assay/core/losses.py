@@ -12,14 +12,22 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each case, exact in its gradient also where the net is very sure, (N,).
+    """Cross-entropy of each case, its gradient right also where the net is sure, (N,).
 
     ``softplus(logsumexp of the other logits - own logit)``. The fused form computes p - 1 in float32,
     which is 0 for confident cases: their gradients lose the own-class term, and attacks weaken unseen.
     """
-    own = logits.gather(1, y[:, None])
-    others = logits.scatter(1, y[:, None], -torch.inf)
-    return F.softplus(others.logsumexp(1) - own.squeeze(1))
+    return F.softplus(log_odds(logits, y))
+
+
+def log_odds(logits: Tensor, y: Tensor) -> Tensor:
+    """``logsumexp of the other logits - own logit``, (N,): cross-entropy before its softplus.
+
+    Grows with cross-entropy and has the same gradient up to a positive factor for each case, which normalised steps do
+    not see; the factor underflows to 0 where the net is very sure, and this does not.
+    """
+    own = logits.gather(1, y[:, None]).squeeze(1)
+    return logits.scatter(1, y[:, None], -torch.inf).logsumexp(1) - own
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
@@ -28,7 +36,8 @@ def margin(logits: Tensor, y: Tensor) -> Tensor:
     return logits.scatter(1, y[:, None], -torch.inf).amax(1) - own
 
 
-LOSSES: dict[str, Loss] = {"ce": cross_entropy, "margin": margin}
+# What attacks climb, by the name of the loss they mean.
+LOSSES: dict[str, Loss] = {"ce": log_odds, "margin": margin}
 
 
 def named(loss: str) -> Loss:

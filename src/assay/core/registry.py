@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from assay.core.errors import UsageError
+from assay.core.errors import AssayError, UsageError, is_out_of_memory
 from assay.core.files import sha256
 from assay.core.specs import Params, canonical, did_you_mean, python_file, written
 from assay.core.units import number
@@ -75,7 +75,7 @@ def register(
 ) -> Callable[[Function], Function]:
     """Decorator that puts a function on the list of its kind, under its own name unless ``name`` is given.
 
-    ``needs`` says what the target must give (grad, logit, ...); ``gradients`` how many gradients per case it takes.
+    ``needs`` says what the target must give (grad, logit, ...); ``gradients`` how many a mutator takes per case.
     """
     _check_kind(kind)
 
@@ -138,8 +138,11 @@ def lookup(kind: str, ref: str) -> tuple[Entry, Any]:
     if (kind, canonical(known.name)) in _runtime:
         return _runtime[kind, canonical(known.name)]
     thing = getattr(importlib.import_module(known.module), known.attribute)
-    # Importing ran the decorator, whose entry is the better one; data and entry points have none.
-    return _runtime.get((kind, canonical(known.name)), (known, thing))
+    if (kind, canonical(known.name)) in _runtime:  # importing ran the decorator, whose entry is the better one
+        return _runtime[kind, canonical(known.name)]
+    if kind in _DATA_KINDS.values():
+        return known, thing
+    return dataclasses.replace(_entry_of(kind, thing), name=known.name), thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,16 @@ class Bound:
     params: Mapping[str, Any]
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
-        return self.function(*args, **self.params, **extra)
+        if python_file(self.entry.name) is None:
+            return self.function(*args, **self.params, **extra)
+        try:
+            return self.function(*args, **self.params, **extra)
+        except (AssayError, MemoryError):
+            raise
+        except Exception as error:  # the user's own code; running out of memory is still ours to handle
+            if is_out_of_memory(error):
+                raise
+            raise UsageError(f"{self.entry.name} failed: {type(error).__name__}: {error}") from error
 
     def takes(self, parameter: str) -> bool:
         return any(p.name == parameter for p in self.entry.parameters)
@@ -207,7 +219,7 @@ def _load_file(path: str) -> ModuleType:
 def _load_object(path: str, name: str) -> Any:
     module = _load_file(path)
     if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
+        public = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
         raise UsageError(f"{path} has no {name!r}; {did_you_mean(name, public)}")
     return getattr(module, name)
 

@@ -5,6 +5,7 @@ digests. The line is the commit: what has no line did not happen and is moved to
 """
 
 import json
+import logging
 import os
 import time
 import tomllib
@@ -18,6 +19,8 @@ from assay.core import journal, toml
 from assay.core.errors import UsageError
 from assay.core.files import TEMPORARY, canonical_json, safe_name, sha256, storage_error, sync_folder, write_atomic
 from assay.core.lock import folder_lock, keep_alive
+
+_logger = logging.getLogger("assay")
 
 Config = Mapping[str, Mapping[str, Any]]
 # Raising a budget or a requirement continues a run; everything else is what makes it this run.
@@ -167,6 +170,7 @@ def opened(name: str | None, config: Config, environment: Mapping[str, Any], *, 
     with folder_lock(path) as lock:
         store = _repaired(path, lock)
         if store.lines:
+            _logger.info("run %s is continued after %d commits", store.name, len(store.lines))
             _check_same(store.name, store.lines[0].meta.get("identity", {}), config)
             write_atomic(path / "campaign.toml", toml.dumps(config).encode())
         else:
@@ -218,7 +222,7 @@ def _check_same(name: str, was: Mapping[str, Any], config: Config) -> None:
         if left.get(key) != right.get(key)
     ]
     raise UsageError(
-        f"run {name} was made with another configuration; use --fresh for a new run, or another --run name\n"
+        f"run {name} was made with another configuration; use --fresh for a new run, or another name\n"
         + "\n".join(rows)
     )
 
@@ -252,6 +256,10 @@ def _repaired(path: Path, lock: int) -> Store:
     damage = [] if good == size else [f"journal.jsonl: {size - good} bytes after line {len(lines)} are not valid"]
     kept = _good_lines(path, lines, damage)
     listed = {name for line in kept for name in line.files}
+    if len(kept) != len(lines):  # work is lost and done again: the time it took is not charged a second time
+        _logger.warning("run %s: %s; %d commits are done again", path.name, damage[-1], len(lines) - len(kept))
+        if (path / "stats.json").exists():
+            _set_aside(path, path / "stats.json")
     if good != size or len(kept) != len(lines):
         _set_aside(path, log, copy=True)
         write_atomic(log, b"".join(line.encode() for line in kept))

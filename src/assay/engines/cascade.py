@@ -1,5 +1,6 @@
 """A suite on one block of cases: only inputs that are still robust go on to the next attack."""
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -7,11 +8,13 @@ import torch
 from torch import Tensor
 
 from assay.core import norms
-from assay.core.cases import Cases
+from assay.core.cases import Cases, check_made, inside
 from assay.core.chunks import Chunks
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound
 from assay.subjects.target import Target, answer
+
+log = logging.getLogger("assay")
 
 BALL_TOLERANCE = 1e-5
 
@@ -80,18 +83,19 @@ def _attacked(column: Column, attack: Bound, cases: Cases, rng: Stream, chunks: 
     keys = rng.rows(cases.origin).key
 
     def work(x: Tensor, y: Tensor, key: Tensor) -> Tensor:
-        made: Tensor = attack(column.maker, x, y, rng=Rows(key))
-        return made.detach()
+        return check_made(attack(column.maker, x, y, rng=Rows(key)), x, f"attack {attack.entry.name!r}")
 
     x = chunks.map(work, cases.x, cases.y, keys)
     logits = answer(column.judge, x, chunks)
     wrong = (logits.argmax(1) != cases.y) | ~logits.isfinite().all(1)
-    low, high = column.judge.spec.bounds
-    inside = ((x >= low - BALL_TOLERANCE) & (x <= high + BALL_TOLERANCE)).flatten(1).all(1)
+    allowed = inside(x, column.judge.spec.bounds)
     size = norms.size(x - cases.x, norms.check(str(attack.params.get("norm", "linf"))))
     if "eps" in attack.params:
-        inside &= size <= attack.params["eps"] * (1 + 1e-4) + BALL_TOLERANCE
-    return cases.with_x(x).note(success=wrong & inside, pred=logits.argmax(1), size=size)
+        allowed &= size <= attack.params["eps"] * (1 + 1e-4) + BALL_TOLERANCE
+    stray = int((wrong & ~allowed).sum())
+    if stray:
+        log.warning("attack %s: %d examples left the ball or the bounds and do not count", attack.entry.name, stray)
+    return cases.with_x(x).note(success=wrong & allowed, pred=logits.argmax(1), size=size)
 
 
 def _mask(rows: Tensor, n: int) -> Tensor:

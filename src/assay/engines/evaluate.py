@@ -4,6 +4,7 @@ Cases are worked in blocks, each a pure function of its rows: results do not dep
 evaluation resumes after its last block.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -18,17 +19,17 @@ from assay.core.cases import UNLABELLED, Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest
 from assay.core.randomness import Stream
-from assay.core.registry import Bound
 from assay.core.shards import decode, encode
 from assay.core.specs import Step
 from assay.core.store import Store
 from assay.core.units import budget
 from assay.engines.cascade import Block, Column, run_suite
 from assay.engines.checks import warnings_of
-from assay.engines.evaluation import Evaluation, tally
+from assay.engines.evaluation import Evaluation, numbers_table, tally
+from assay.engines.protocol import protocol_of, to_the_end
 from assay.engines.session import session
 from assay.recipes.recipe import attacks_of
-from assay.subjects.bench import Data, check_fit
+from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, answer, require
@@ -65,17 +66,18 @@ def evaluate(
     """
     given = load_data(data, part="test")
     target = load_target(model, data=given, device=device, mean=mean, std=std)
-    check_fit(target, given)
+    given = fitted(target, given)
     labelled = given.cases[given.cases.y != UNLABELLED]
     if not len(labelled):
         raise NothingToTest(f"{given.name} has no labels, so there is no accuracy to measure")
     norms.check(norm)
     attacks = attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm})
+    protocol = protocol_of(_name(model), target, given, attacks, eps, seed=seed, each=each)
     columns = {"attacks": Column(target, target, attacks)}
     if static_from is not None:
-        source = load_target(static_from, data=given, device=device)
-        check_fit(source, given)
-        columns["static"] = Column(source, target, attacks)
+        source = load_target(static_from, data=given, device=device, mean=mean, std=std)
+        fitted(source, given)
+        columns["static"] = Column(source, target, {name: to_the_end(attack) for name, attack in attacks.items()})
     for column in columns.values():
         for name, attack in attacks.items():
             require(column.maker, attack.entry.needs, f"attack {name!r}")
@@ -84,7 +86,6 @@ def evaluate(
         none = torch.zeros(0, dtype=torch.int64, device=target.device)
         x = torch.zeros(0, *target.spec.shape, device=target.device)
         attack(columns["attacks"].maker, x, none, rng=Stream(0).rows(none))
-    protocol = _protocol(given, attacks, eps, norm, seed, each, len(labelled))
     with ExitStack() as open_for_run:
         open_for_run.enter_context(session(deterministic=deterministic))
         for column in columns.values():
@@ -105,15 +106,13 @@ def evaluate(
             progress or (lambda _: None),
         )
         blocks = work.blocks()
-        result = tally(
-            blocks,
-            target.spec.classes,
-            protocol,
-            static=str(static_from) if static_from is not None else None,
-        )
-        result.warnings = warnings_of(target, labelled, result, blocks)
+        static = None if static_from is None else _name(static_from)
+        result = tally(blocks, target.spec.classes, protocol, static=static)
+        result.warnings = warnings_of(target, labelled, result)
         if keep is not None:
             result.run = str(keep.path)
+            if next(keep.commits("numbers"), None) is None:
+                keep.commit({"state/numbers.json": json.dumps(numbers_table(result)).encode()}, kind="numbers")
             keep.write_stats({"seconds": work.seconds, **result.to_json()})
     return result
 
@@ -194,27 +193,9 @@ def load_examples(run: str | Path) -> Cases:
     return Cases.cat(parts)
 
 
-def _protocol(
-    data: Data,
-    attacks: Mapping[str, Bound],
-    eps: str | float | None,
-    norm: str,
-    seed: int,
-    each: bool,
-    n: int,
-) -> dict[str, Any]:
-    return {
-        "data": data.name,
-        "data_fingerprint": data.fingerprint(),
-        "n": n,
-        "norm": norm,
-        "eps": None if eps is None else budget(eps),
-        "eps_text": None if eps is None else str(eps),
-        "attacks": {name: attack.text for name, attack in attacks.items()},
-        "cascade": not each,
-        "seed": seed,
-        "torch": torch.__version__,
-    }
+def _name(model: object) -> str:
+    """A model as text; a live one has no name of its own."""
+    return model if isinstance(model, str) else "module"
 
 
 def _config(
@@ -229,7 +210,7 @@ def _config(
     return {
         "run": {"kind": "eval", "seed": protocol["seed"], "block": batch, "cascade": protocol["cascade"]},
         "target": {
-            "model": model if isinstance(model, str) else "module",
+            "model": _name(model),
             "fingerprint": target.fingerprint(),
             **names,
         },

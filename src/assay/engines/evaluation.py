@@ -128,6 +128,24 @@ def tally(blocks: list[Block], classes: tuple[str, ...], protocol: dict[str, Any
     )
 
 
+def numbers_table(result: Evaluation) -> dict[str, Any]:
+    """The evaluation as a table for the report: a row a number, static and white-box numbers apart."""
+    protocol = result.protocol
+    static = result.static_worst is not None
+    rows = [{"name": "clean", "cells": [result.clean.to_json()] * (1 + static)}]
+    for name, outcome in result.attacks.items():
+        cells = [outcome.left.to_json(), *([result.static[name].left.to_json()] if static else [])]
+        rows.append({"name": f"left after {name}" if protocol["cascade"] else name, "cells": cells})
+    worst = [result.worst.to_json(), *([result.static_worst.to_json()] if result.static_worst else [])]
+    rows.append({"name": "worst case", "cells": worst})
+    return {
+        "title": f"{protocol['data']}, n={protocol['n']}, {protocol['norm']} eps {protocol['eps_text']}",
+        "models": ["white box", *([f"static, made on {result.static_from}"] if static else [])],
+        "rows": rows,
+        "note": "95 % Wilson intervals. " + " ".join(f"UNRELIABLE: {w['message']}." for w in result.warnings),
+    }
+
+
 def _per_class(
     y: torch.Tensor, right: torch.Tensor, standing: torch.Tensor, classes: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:

@@ -3,8 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +17,12 @@ from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.core.units import budget, seconds
 from assay.engines.failures import as_shard, checked
+from assay.engines.found import Found, add, finished_slots, pairs, summary
 from assay.engines.lanes import Lanes, Unit
 from assay.engines.session import session
 from assay.engines.stop import Stopper
 from assay.recipes.recipe import Recipe, Stages, resolve
-from assay.subjects.bench import Bench, Data, check_fit
+from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require
@@ -32,48 +31,6 @@ UNIT = 256
 OPEN_UNITS = 4
 
 Progress = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(slots=True)
-class Found:
-    """What a fuzzing run has found so far. ``cases`` counts cases tried, ``failures`` those that fail."""
-
-    run: Path
-    seeds: int = 0
-    cases: int = 0
-    failures: int = 0
-    distinct: int = 0
-    flaky: int = 0
-    gradient_steps: int = 0
-    seconds: float = 0.0
-    complete: bool = False
-    interrupted: bool = False
-    stats: dict[str, Any] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return self.failures
-
-    def load(self) -> Cases:
-        """The failures, with the label of their seed and their columns."""
-        return load_failures(store.read(self.run))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"run": str(self.run)}
-
-
-def load_failures(run: Store) -> Cases:
-    """All committed failures of a run; the ``seed_x`` column holds the seed each grew from."""
-    parts = [as_cases(run, name) for line in run.commits("fuzz") for name in line.files if name.startswith("cases/")]
-    if not parts:
-        raise NothingToTest(f"run {run.name} holds no failures")
-    return Cases.cat(parts)
-
-
-def as_cases(run: Store, name: str) -> Cases:
-    """The failures of one shard."""
-    columns = decode(run.file(name))
-    x, y, origin, seeds = (columns.pop(key) for key in ("x", "y", "origin", "seeds"))
-    return Cases(x, y, origin, {**columns, "seed_x": seeds[columns["seed"]]})
 
 
 def fuzz(
@@ -91,6 +48,8 @@ def fuzz(
     unit: int = UNIT,
     lanes: int = 256,
     device: str = "auto",
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
     fresh: bool = False,
     deterministic: bool = False,
     progress: Progress | None = None,
@@ -102,8 +61,8 @@ def fuzz(
     if unit < 1 or lanes < 1 or (cases is not None and cases < 1):
         raise UsageError(f"unit {unit}, lanes {lanes} and cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train")
-    target = load_target(model, data=seeds_from, device=device)
-    check_fit(target, seeds_from)
+    target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
+    seeds_from = fitted(target, seeds_from)
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     stages = resolve(recipe, changes or {}, offered)
     require(target, stages.needs(), f"recipe {stages.name!r}")
@@ -114,8 +73,9 @@ def fuzz(
             "model": model if isinstance(model, str) else "module",
             "fingerprint": target.fingerprint(),
             "classes": list(target.spec.classes),
+            **({"mean": list(mean), "std": list(std)} if mean or std else {}),
         },
-        "data": {"spec": seeds_from.name, "fingerprint": seeds_from.fingerprint()},
+        "data": {"spec": seeds_from.source or seeds_from.name, "fingerprint": seeds_from.fingerprint()},
         "recipe": stages.config(),
         "budget": {
             k: v for k, v in (("time", time if time is None else seconds(time)), ("cases", cases)) if v is not None
@@ -153,21 +113,27 @@ class _Campaign:
         self.unit = unit
         self.found = summary(folder)
         self.seeds: Cases
+        self.pairs = pairs(folder)
 
     def prepare(self, data: Data) -> None:
         """The seed list: chosen once and committed, so that a resumed run works the same one."""
         done = next(self.folder.commits("seeds"), None)
         if done is None:
-            chosen = self.stages.seeds(self.bench, data.cases, rng=self.rng.at("seeds"))
+            numbered = data.cases.note(place=torch.arange(len(data)))
+            chosen = self.stages.seeds(self.bench, numbered, rng=self.rng.at("seeds"))
             if not len(chosen):
                 raise NothingToTest(
                     f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
                     "the target gets every one wrong, or the data are not what it was trained for"
                 )
-            rows = {"rows": _rows_of(chosen, data), "y": chosen.y}
-            self.folder.commit({"state/seeds.safetensors": encode(rows)}, kind="seeds", seeds=len(chosen))
+            place = chosen.info["place"]
+            kept = {"place": place, "y": chosen.y}
+            if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data
+                kept["x"] = chosen.x
+            self.folder.commit({"state/seeds.safetensors": encode(kept)}, kind="seeds", seeds=len(chosen))
         kept = decode(self.folder.file("state/seeds.safetensors"))
-        self.seeds = Cases(data.cases.x[kept["rows"]], kept["y"], data.cases.origin[kept["rows"]])
+        x = kept.get("x", data.cases.x[kept["place"]])
+        self.seeds = Cases(x, kept["y"], data.cases.origin[kept["place"]])
 
     def go(self, width: int, open_units: int, budget: Mapping[str, Any]) -> Found:
         began = time.monotonic() - self.found.seconds
@@ -191,9 +157,8 @@ class _Campaign:
                 self.progress(self._now(lanes))
                 if not working:
                     break
-            if stop.now:  # finished seeds of open units are kept; the others start again next time
-                for unit in list(lanes.open):
-                    self._commit(lanes, unit, unit.ended.nonzero().flatten())
+            if stop.now:
+                self._commit_finished(lanes, in_order="cases" in budget)
             self.found.interrupted = stop.interrupted
         self.found.seconds = time.monotonic() - began
         self.found.complete = not stop.interrupted
@@ -227,6 +192,18 @@ class _Campaign:
                 return
             self._commit(lanes, unit, torch.arange(whole))
 
+    def _commit_finished(self, lanes: Lanes, *, in_order: bool) -> None:
+        """Keep the finished seeds of open units; the others start again next time.
+
+        A budget of cases ends at a place in the order of seeds: under one, only seeds without a gap before them count.
+        """
+        if in_order:
+            for unit in lanes.open[:1]:
+                self._commit(lanes, unit, torch.arange(unit.prefix()))
+            return
+        for unit in list(lanes.open):
+            self._commit(lanes, unit, unit.ended.nonzero().flatten())
+
     def _commit(self, lanes: Lanes, unit: Unit, slots: torch.Tensor) -> None:
         lanes.close(unit)
         if not len(slots):
@@ -248,12 +225,18 @@ class _Campaign:
             seeds=len(slots),
             cases=tried,
             failures=0 if failing is None else len(failing),
-            distinct=0 if failing is None else distinct(failing),
+            distinct=0 if failing is None else self._new_pairs(failing),
             flaky=0 if flaky is None else len(flaky),
             gradient_steps=tried * self.stages.mutate.entry.gradients,
         )
-        _add(self.found, self.folder.lines[-1].meta)
+        add(self.found, self.folder.lines[-1].meta)
         self._write_stats()
+
+    def _new_pairs(self, failing: Cases) -> int:
+        """How many of these failures differ in seed or wrong class from all before."""
+        before = len(self.pairs)
+        self.pairs.update(zip(failing.origin.tolist(), failing.info["pred"].tolist(), strict=True))
+        return len(self.pairs) - before
 
     def _now(self, lanes: Lanes) -> dict[str, Any]:
         under_way = sum(int(unit.tries.sum()) for unit in lanes.open)
@@ -269,37 +252,3 @@ class _Campaign:
         rate = self.found.cases / self.found.seconds if self.found.seconds else 0.0
         self.found.stats = {"cases_per_second": round(rate, 1), "seed_list": len(self.seeds)}
         self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})
-
-
-def summary(folder: Store) -> Found:
-    """The counts of a run, from its journal; only the time comes from ``stats.json``."""
-    found = Found(folder.path, seconds=float(folder.stats().get("seconds", 0.0)))
-    for line in folder.commits("fuzz"):
-        _add(found, line.meta)
-    return found
-
-
-def finished_slots(folder: Store) -> dict[int, torch.Tensor]:
-    """The seed positions already committed, by unit."""
-    done: dict[int, list[int]] = {}
-    for line in folder.commits("fuzz"):
-        done.setdefault(int(line.meta["unit"]), []).extend(line.meta["rows"])
-    return {number: torch.tensor(rows) for number, rows in done.items()}
-
-
-def _add(found: Found, meta: Mapping[str, Any]) -> None:
-    for name in ("seeds", "cases", "failures", "distinct", "flaky", "gradient_steps"):
-        setattr(found, name, getattr(found, name) + int(meta[name]))
-
-
-def distinct(failing: Cases) -> int:
-    """Failures that differ in seed or in wrong class."""
-    pairs = torch.stack([failing.origin, failing.info["pred"]], 1)
-    return len(pairs.unique(dim=0))
-
-
-def _rows_of(chosen: Cases, data: Data) -> torch.Tensor:
-    """The rows of the data that the seeds are."""
-    place = torch.full((int(data.cases.origin.max()) + 1,), -1)
-    place[data.cases.origin] = torch.arange(len(data))
-    return place[chosen.origin]

@@ -1,8 +1,8 @@
 """Continuous batching: a fixed number of lanes, each working one seed; a finished seed's lane is refilled at once.
 
 A unit is a fixed block of seeds and what is committed together. A few units are open at a time, so lanes stay full
-while the last seeds of one unit end. A row's randomness depends on (seed, cycle, step) alone, so neither the number
-of lanes nor the company in the batch changes what a seed gives.
+while the last seeds of one unit end. A row's randomness depends on (place of its seed, cycle, step) alone, so neither
+the number of lanes nor the company in the batch changes what a seed gives.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from assay.core.cases import Cases
+from assay.core.cases import Cases, check_made, inside
 from assay.core.randomness import Stream
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
@@ -84,11 +84,15 @@ class Lanes:
         if lanes is None:
             return False
         info = lanes.info
-        rng = self.rng.rows(torch.stack([lanes.origin, info["cycle"], info["step"]], 1))
-        made = lanes.with_x(self.stages.mutate(self.bench, lanes, rng=rng))
+        rng = self.rng.rows(torch.stack([info["row"], info["cycle"], info["step"]], 1))
+        x = check_made(
+            self.stages.mutate(self.bench, lanes, rng=rng), lanes.x, f"mutator {self.stages.mutate.entry.name!r}"
+        )
+        made = lanes.with_x(x)
         made = made.note(logits=answer(self.bench.target, made.x, self.bench.chunks))
         broken = ~made.info["logits"].isfinite().all(1)
-        failing = self.stages.oracle(self.bench, made) | broken
+        # What lies outside the bounds is no input of the target, and no failure of it either.
+        failing = (self.stages.oracle(self.bench, made) | broken) & inside(x, self.bench.target.spec.bounds)
         self._record(made, failing, broken)
         lanes = lanes.note(step=info["step"] + 1, hits=info["hits"] + failing)
         ended = self.stages.schedule(self.bench, lanes)

@@ -4,15 +4,16 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class Stopper:
-    """Says when work must end. The first Ctrl-C asks to finish what is under way; the second interrupts at once."""
+    """Says when work must end: the first Ctrl-C or SIGTERM asks to finish what is under way, the second interrupts."""
 
     def __init__(self, seconds: float | None) -> None:
         self.interrupted = False
         self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._before: object = None
+        self._before: dict[int, Any] = {}
 
     @property
     def now(self) -> bool:
@@ -22,14 +23,14 @@ class Stopper:
         # Only the main thread may catch signals; a background process ignores Ctrl-C and goes on doing so.
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            self._before = signal.signal(signal.SIGINT, self._press)
+            self._before = {number: signal.signal(number, self._press) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]  # what signal() gave us
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.core.errors import NothingToTest, UsageError
+from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.randomness import Stream
 from assay.core.registry import bind
@@ -18,7 +18,8 @@ from assay.core.specs import Params, python_file, step
 from assay.core.units import budget
 from assay.engines.session import session
 from assay.engines.training_files import History, TrainingWatch, already_there
-from assay.subjects.bench import Data, Splits, cut
+from assay.stages.trainers.loop import rank
+from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts
@@ -26,7 +27,6 @@ from assay.subjects.sources.load import new_net, pick_device, user_net
 from assay.subjects.sources.module import normalised, probed
 
 Progress = Callable[[Mapping[str, Any]], None]
-VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,17 @@ def train(
         "std": start.facts["std"],
     }
     facts = start.facts | {"training": training}
-    done = None if overwrite else already_there(out, training)
+    kept = History.parse(history, keep, out)
+    done = None if overwrite else already_there(out, training, kept)
     if done is not None:
         return _trained(out, done)
     writable(out.parent)
-    watch = TrainingWatch(out, facts, History.parse(history, keep, out), progress or (lambda _: None), overwrite)
+    watch = TrainingWatch(out, facts, kept, progress or (lambda _: None), overwrite)
     with session(deterministic=deterministic):
         module = start.module.eval().to(where)
         probed(module, splits.part("train").spec, where, splits.part("train").cases.x[:64])
-        fit(module, splits, None, rng=Stream(seed, ("train",)), watch=watch)
-    return _trained(out, watch.finish())
+        made = fit(module, splits, None, rng=Stream(seed, ("train",)), watch=watch)
+        return _trained(out, watch.finish(made, splits.part("val").cases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,29 +169,8 @@ def _moments(data: Data) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(round(float(v), 6) for v in mean), tuple(round(float(v), 6) for v in std)
 
 
-def with_validation(splits: Splits) -> Splits:
-    """The same data with a validation part, cut from training with a fixed seed where there is none."""
-    if splits.val is not None:
-        return splits
-    whole = splits.part("train")
-    count = round(len(whole) * VALIDATION_SHARE)
-    if not count or count == len(whole):
-        raise NothingToTest(f"{whole.name} has {len(whole)} cases, too few to keep some for validation")
-    train, val = cut(whole, (f"{splits.name}/train", f"{splits.name}/val"), count)
-    return Splits(splits.name, train, val, splits.test)
-
-
-def held_out(splits: Splits, share: float) -> tuple[Splits, Data]:
-    """The data with only part of the training cases, and the part that was held out."""
-    if not 0 < share < 1:
-        raise UsageError(f"--hold-out must be between 0 and 1, got {share}")
-    whole = splits.part("train")
-    kept, out = cut(whole, (whole.name, f"{splits.name}/held-out"), round(len(whole) * share), seed=2)
-    return Splits(splits.name, kept, splits.val, splits.test), out
-
-
 def _trained(out: Path, facts: Mapping[str, Any]) -> Trained:
     told = facts["training"]["log"]
-    best = max(told, key=lambda row: (row["score"], -row["val_loss"]))
+    best = max(told, key=rank)
     seconds = sum(row["seconds"] for row in told)
     return Trained(out, len(told), int(best["epoch"]), best["val_accuracy"], best["score"], seconds, told)

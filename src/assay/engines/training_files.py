@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from assay.core.cases import Cases
 from assay.core.errors import UsageError
-from assay.stages.trainers.loop import State
+from assay.core.modes import eval_mode
+from assay.stages.trainers.loop import State, accuracy
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts
 
@@ -52,8 +55,9 @@ class TrainingWatch:
         self.state_file = out.with_name(out.name.removesuffix(".safetensors") + ".state.safetensors")
         if overwrite:
             self.state_file.unlink(missing_ok=True)
+        for old in sorted(history.folder.glob("epoch-*.safetensors"))[:1] if history.folder and not overwrite else ():
+            _check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
         self._log: list[dict[str, float]] = []
-        self._best: dict[str, Tensor] = {}
 
     def resume(self) -> State | None:
         """The state of a stopped training of the same kind."""
@@ -61,7 +65,9 @@ class TrainingWatch:
             return None
         tensors, meta = checkpoint.read(self.state_file)
         try:
-            return self._state(tensors, meta)
+            state = self._state(tensors, meta)
+            self._log = state.log
+            return state
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{self.state_file} is damaged; start the training again with --overwrite") from error
 
@@ -89,7 +95,7 @@ class TrainingWatch:
         self.progress({"epoch": epoch + done})
 
     def epoch(self, state: State, net: nn.Module) -> None:
-        self._log, self._best = state.log, state.best
+        self._log = state.log
         if self.history.folder is not None:
             self._keep_epoch(state)
         tensors, optimiser = _flat(state)
@@ -110,26 +116,28 @@ class TrainingWatch:
             old = self.history.file(state.epoch - self.history.last)
             old.unlink(missing_ok=True)
 
-    def finish(self) -> dict[str, Any]:
-        """Write the finished weights and clear the state."""
-        if not self._log:  # the state file held every epoch already
-            state = self.resume()
-            if state is None:
-                raise UsageError(f"{self.state_file} is gone: the training was disturbed; start it again")
-            self._log, self._best = state.log, state.best
+    def finish(self, made: nn.Module, val: Cases) -> dict[str, Any]:
+        """Write the weights of the module that came out, and clear the state."""
+        if not self._log:  # a trainer that has no epochs to speak of
+            device = next((p.device for p in made.parameters()), torch.device("cpu"))
+            with eval_mode(made):
+                self._log = [{"epoch": 1, "loss": 0.0, "seconds": 0.0, **accuracy(made, val.to(device))}]
         facts = self.facts | {"training": self.facts["training"] | {"log": self._log}}
-        checkpoint.write(self.out, _inner(self._best), facts)
+        checkpoint.write(self.out, _inner(made.state_dict()), facts)
         self.state_file.unlink(missing_ok=True)
         return facts
 
 
-def already_there(out: Path, training: Mapping[str, Any]) -> dict[str, Any] | None:
+def already_there(out: Path, training: Mapping[str, Any], history: History) -> dict[str, Any] | None:
     """The facts of finished weights of the same training; weights of another one are not overwritten."""
     if not out.exists():
         return None
     facts = checkpoint.read_meta(out)
     check_facts(facts, out)
     _check_same(out, facts.get("training", {}), training)
+    last = len(facts["training"].get("log", []))
+    if history.folder is not None and not history.file(last).exists():
+        raise UsageError(f"{out} is trained already, without the history asked for; train again with --overwrite")
     return facts
 
 

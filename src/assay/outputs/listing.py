@@ -17,5 +17,7 @@ def listing(kind: str, found: list[Entry]) -> Table:
             for p in e.parameters
             if p.name not in ENGINE_ARGUMENTS
         )
-        table.add_row(*(plain(text) for text in (e.name, e.summary, ", ".join(e.needs), parameters, e.paper)))
+        table.add_row(
+            *(plain(text) for text in (e.name, e.summary.replace("``", ""), ", ".join(e.needs), parameters, e.paper))
+        )
     return table

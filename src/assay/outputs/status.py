@@ -41,3 +41,17 @@ def _alive(run: Store) -> bool:
             return False
     except OSError:
         return False
+
+
+def readable(told: dict[str, Any]) -> dict[str, str]:
+    """The same for people."""
+    holder_ = told["holder"] or {"pid": "?", "host": "?"}
+    shown = {k: v for k, v in told.items() if v not in (None, [], {}) and k not in ("run", "holder")}
+    shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
+    if "seconds" in shown:
+        shown["seconds"] = f"{shown['seconds']:.1f}"
+    if "damage" in shown:
+        shown["damage"] = "\n".join(shown["damage"])
+    if "quarantine" in shown:
+        shown["quarantine"] = f"{len(shown['quarantine'])} files"
+    return {k: str(v) for k, v in shown.items()}

@@ -18,15 +18,13 @@ def evaluation_table(result: Evaluation) -> Table:
     """One row a number; static and white-box numbers in columns of their own."""
     protocol = result.protocol
     eps = protocol["eps_text"]
-    meaning = (
-        "accuracy left after the attacks up to here" if protocol["cascade"] else "accuracy under each attack alone"
-    )
+    meaning = "left after the attacks so far" if protocol["cascade"] else "each attack alone"
     table = Table(
         title=plain(f"{protocol['data']}, n={protocol['n']}, {protocol['norm']} eps={eps}, seed {protocol['seed']}"),
-        caption=f"{meaning}; 95 % Wilson intervals",
+        caption=f"{meaning}; 95 % intervals{' *unreliable, see below' if result.unreliable else ''}",
     )
     table.add_column("")
-    table.add_column("white box", justify="right")
+    table.add_column("white box" + ("*" if result.unreliable else ""), justify="right")
     if result.static_worst is not None:
         table.add_column(plain(f"static, made on {result.static_from}"), justify="right")
     table.add_column("tried", justify="right")

@@ -1,19 +1,24 @@
 """A bench: the target with the cases it is tested on, and data sets in their fixed parts."""
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.randomness import generator
 from assay.core.specs import did_you_mean
 from assay.subjects.target import Target, answer
 
+log = logging.getLogger("assay")
+
 PARTS = ("train", "val", "test")
+VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class Data:
     name: str
     cases: Cases
     spec: InputSpec
+    source: str = ""  # the text that loads it again, where there is one
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -50,6 +56,7 @@ class Splits:
     train: Data | None = None
     val: Data | None = None
     test: Data | None = None
+    whole: Data | None = None  # a set that comes without parts
 
     def part(self, part: str) -> Data:
         """The part of that name."""
@@ -57,14 +64,37 @@ class Splits:
             raise UsageError(f"unknown part {part!r} of {self.name}; {did_you_mean(part, PARTS)}")
         found: Data | None = getattr(self, part)
         if found is None:
-            have = [p for p in PARTS if getattr(self, p) is not None]
-            raise UsageError(f"{self.name} has no part {part!r}; it has {', '.join(have)}")
+            have = ", ".join(p for p in PARTS if getattr(self, p) is not None) or "none: it is one set without parts"
+            raise UsageError(f"{self.name} has no part {part!r}; it has {have}")
         return found
+
+
+def with_validation(splits: Splits) -> Splits:
+    """The same data with training and validation parts, cut with a fixed seed where there is no validation part."""
+    if splits.val is not None:
+        return splits
+    whole = splits.whole or splits.part("train")
+    count = round(len(whole) * VALIDATION_SHARE)
+    if not count or count == len(whole):
+        raise NothingToTest(f"{whole.name} has {len(whole)} cases, too few to keep some for validation")
+    train, val = cut(whole, (f"{splits.name}/train", f"{splits.name}/val"), count)
+    log.info("%s: %d cases to train on, %d cut from them to validate", splits.name, len(train), len(val))
+    return Splits(splits.name, train, val, splits.test)
+
+
+def held_out(splits: Splits, share: float) -> tuple[Splits, Data]:
+    """The data with only part of the training cases, and the part that was held out."""
+    if not 0 < share < 1:
+        raise UsageError(f"the share to hold out must be between 0 and 1, got {share}")
+    splits = with_validation(splits)
+    whole = splits.part("train")
+    kept, out = cut(whole, (whole.name, f"{splits.name}/held-out({share:g})"), round(len(whole) * share), seed=2)
+    return Splits(splits.name, kept, splits.val, splits.test), out
 
 
 def cut(data: Data, names: tuple[str, str], share: int, seed: int = 0) -> tuple[Data, Data]:
     """Two parts of one, the second with ``share`` cases drawn with a fixed seed."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(data), generator=generator(seed, "cut"))
     first, second = order[share:].sort().values, order[:share].sort().values
     return tuple(  # type: ignore[return-value]  # two names give two parts
         Data(name, Cases.of(data.cases.x[rows], data.cases.y[rows]), data.spec)
@@ -85,8 +115,22 @@ class Bench:
         return cases.info["logits"] if "logits" in cases.info else answer(self.target, cases.x, self.chunks)
 
 
-def check_fit(target: Target, data: Data) -> None:
-    """Refuse data the target cannot mean."""
+def fitted(target: Target, data: Data) -> Data:
+    """The data with labels that mean the target's classes; refused where they cannot."""
+    _check_fit(target, data)
+    have, want = data.spec.classes, target.spec.classes
+    numbered = all(c.isdigit() for c in have) or all(c.isdigit() for c in want)
+    if have == want[: len(have)] or numbered:  # numbers are what we call classes nobody has named
+        return data
+    if not set(have) <= set(want) or len(set(want)) < len(want):
+        only = ", ".join(repr(c) for c in have if c not in want) or "names that occur twice"
+        raise UsageError(f"the classes of {data.name} are not the target's: it does not know {only}")
+    log.warning("%s lists its classes in another order than the target; labels are matched by name", data.name)
+    place = torch.tensor([*(want.index(c) for c in have), UNLABELLED])
+    return replace(data, cases=replace(data.cases, y=place[data.cases.y]), spec=target.spec)
+
+
+def _check_fit(target: Target, data: Data) -> None:
     if len(data) == 0:
         raise NothingToTest(f"{data.name} holds no case")
     if data.spec.shape != target.spec.shape:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.core.chunks import DEFAULT, Chunks, is_out_of_memory
-from assay.core.errors import AssayError, UsageError
+from assay.core.chunks import DEFAULT, Chunks
+from assay.core.errors import AssayError, UsageError, is_out_of_memory
 
 CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried ..."
 

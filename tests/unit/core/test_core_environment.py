@@ -34,4 +34,4 @@ def test_asking_does_not_load_torch() -> None:
 
 
 def test_a_package_that_is_not_installed_has_no_version() -> None:
-    assert environment._version("assay-nowhere-to-be-found") is None
+    assert environment.version_of("assay-nowhere-to-be-found") is None

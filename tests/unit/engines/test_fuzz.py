@@ -15,7 +15,8 @@ from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.shards import decode
-from assay.engines.fuzz import Found, fuzz, summary
+from assay.engines.found import Found, summary
+from assay.engines.fuzz import fuzz
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 
@@ -282,3 +283,60 @@ def test_a_background_process_goes_on_ignoring_interrupts() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert found.complete
+
+
+@pytest.mark.usefixtures("foreground")
+@pytest.mark.parametrize("after", [20, 50, 90])
+def test_an_interrupt_under_a_budget_of_cases_changes_nothing(after: int) -> None:
+    calls = 0
+
+    def press(numbers: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            signal.raise_signal(signal.SIGINT)
+
+    settings: dict[str, Any] = {"eps": 0.1, "unit": 16, "lanes": 8, "cases": 3000}
+    fuzz("noise", Threshold(), seeds(), run="a", progress=press, **settings)
+    resumed = fuzz("noise", Threshold(), seeds(), run="a", **settings)
+    alone = fuzz("noise", Threshold(), seeds(), run="b", **settings)
+    assert rows(resumed) == rows(alone)
+    assert resumed.cases == alone.cases
+
+
+def test_distinct_counts_pairs_once_over_all_cycles() -> None:
+    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=16, cases=6000)
+    cases = found.load()
+    true = len(set(zip(cases.origin.tolist(), cases.info["pred"].tolist(), strict=True)))
+    assert found.distinct == true < found.failures
+
+
+def test_seeds_that_share_an_origin_are_all_worked() -> None:
+    """Failures of an earlier run as seeds: several grew from one root, and each has its own randomness."""
+    data = seeds(4)
+    x = data.cases.x[torch.tensor([0, 0, 3, 3])]
+    doubled = Data("doubled", Cases(x, data.cases.y[[0, 0, 3, 3]], torch.tensor([0, 0, 3, 3])), SPEC)
+    found = fuzz("noise", Threshold(), doubled, run="a", eps=0.3)
+    assert found.seeds == 4
+    cases = found.load()
+    assert len(cases.x.unique(dim=0)) == len(cases) == 4
+
+
+def test_what_leaves_the_bounds_is_no_failure(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def far(bench, cases, *, rng):\n    'Leaves the bounds.'\n    return cases.x + 5\n")
+    found = fuzz("noise", Threshold(), seeds(), run="a", changes={"mutate": f"{file}:far"})
+    assert found.failures == 0
+
+
+def test_a_seeder_may_make_seeds_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def brighter(bench, cases, *, rng):\n    'Makes new inputs.'\n"
+        "    return cases.with_x((cases.x + 0.02).clamp(0, 1))\n"
+    )
+    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, changes={"seeds": f"{file}:brighter"})
+    cases = found.load()
+    assert torch.allclose(cases.info["seed_x"], seeds().cases.x[cases.origin] + 0.02)
+    again = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, changes={"seeds": f"{file}:brighter"})
+    assert again.failures == found.failures

@@ -154,3 +154,26 @@ def test_momentum_keeps_what_it_gathered(linear_target: Make) -> None:
         for decay in (0.0, 1.0)
     ]
     assert ends == [pytest.approx(0.6), pytest.approx(0.65)]
+
+
+def test_restarts_never_throw_a_success_away() -> None:
+    """With three classes an adversarial point may have a lower loss than one that is not: it is kept all the same."""
+
+    class Bowl(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            a = x[:, 0]
+            # Far to the left class 1 just wins; to the right two rivals together weigh more, but neither wins.
+            own = torch.zeros_like(a)
+            one = torch.where(a < 0.3, 0.05, -0.05) + 0 * a
+            two = torch.where(a > 0.6, -0.01, -3.0) + 0.001 * a
+            return torch.stack([own, one, two], 1)
+
+    target = ModuleTarget(Bowl(), InputSpec((1,), (0.0, 1.0), ("a", "b", "c")))
+    x, y = torch.full((60, 1), 0.5), torch.zeros(60, dtype=torch.int64)
+    rng = Stream(0).rows(torch.arange(60))
+    left = [
+        int((target(pgd(target, x, y, rng=rng, eps=0.4, steps=1, step=1e-3, restarts=n)).argmax(1) == y).sum())
+        for n in (1, 40)
+    ]
+    assert left[0] > 20
+    assert left[1] == 0

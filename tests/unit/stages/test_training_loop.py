@@ -10,9 +10,10 @@ from torch import nn
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.engines.train import held_out, train
+from assay.engines.train import train
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.loop import Plan, State, Unwatched, fit
+from assay.subjects.bench import held_out
 from assay.subjects.data.load import load_data, load_splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import load_target
@@ -202,3 +203,35 @@ def test_adversarial_training_beats_plain_under_attack(tmp_path: Path) -> None:
         for name in ("plain", "robust")
     }
     assert left["robust"].ci95[0] > left["plain"].ci95[1], left
+
+
+def test_the_held_out_part_can_be_loaded(tmp_path: Path) -> None:
+    out = load_data("digits/held-out(0.5)")
+    assert len(out) == 600
+    kept = held_out(load_splits("digits"), 0.5)[0].part("train").cases.x.flatten(1)
+    both = torch.cat([kept, out.cases.x.flatten(1)])
+    assert len(both.unique(dim=0)) == len(load_splits("digits").part("train").cases.x.flatten(1).unique(dim=0))
+
+
+def test_weights_without_the_history_asked_for_are_not_good_enough(tmp_path: Path) -> None:
+    train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1})
+    with pytest.raises(UsageError, match="without the history"):
+        train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1}, history=str(tmp_path / "h"))
+
+
+def test_what_a_trainer_returns_is_what_is_saved(tmp_path: Path) -> None:
+    """A trainer without epochs of its own, which changes the net after the fact."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import copy, torch\n"
+        "def zero(module, data, extra, *, rng, watch):\n"
+        "    'Sets every weight to zero.'\n"
+        "    made = copy.deepcopy(module)\n"
+        "    for weight in made.parameters():\n"
+        "        weight.data.zero_()\n"
+        "    return made\n"
+    )
+    done = train("mlp", "digits", tmp_path / "w.safetensors", trainer=f"{file}:zero")
+    weights, _ = checkpoint.read(tmp_path / "w.safetensors")
+    assert all(not bool(tensor.any()) for tensor in weights.values())
+    assert done.val_accuracy < 0.3

@@ -12,11 +12,17 @@ import pytest
 import torch
 
 from assay.core.errors import NothingToTest, UsageError
-from assay.subjects.bench import Data
+from assay.subjects.bench import Data, Splits
 from assay.subjects.data import archive
 from assay.subjects.data.load import load_data
 
 Array = np.ndarray[Any, Any]
+
+
+def only(splits: Splits) -> Data:
+    """The one set of a folder that has no parts."""
+    assert splits.whole is not None
+    return splits.whole
 
 
 def raw(n: int, start: int = 0) -> Array:
@@ -143,15 +149,17 @@ def test_a_failed_fetch_names_the_way_without_network(
 def test_x_and_y_are_one_set_for_every_purpose(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=raw(4), y=np.arange(4), classes=np.array(["cat", "dog", "emu", "fox"]))
     splits = archive.from_npz(tmp_path / "d.npz")
-    assert splits.train == splits.test
+    assert splits.train is splits.test is None
+    with pytest.raises(UsageError, match="one set without parts"):
+        splits.part("test")
     assert splits.val is None
-    assert splits.part("test").spec.classes == ("cat", "dog", "emu", "fox")
-    assert splits.part("test").name == "d.npz"
+    assert only(splits).spec.classes == ("cat", "dog", "emu", "fox")
+    assert only(splits).name == "d.npz"
 
 
 def test_x_alone_is_unlabelled(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=raw(4))
-    assert archive.from_npz(tmp_path / "d.npz").part("test").cases.y.tolist() == [-1] * 4
+    assert only(archive.from_npz(tmp_path / "d.npz")).cases.y.tolist() == [-1] * 4
 
 
 def test_parts_share_their_classes(tmp_path: Path) -> None:
@@ -269,7 +277,7 @@ def test_members_that_would_leave_the_folder_stay_in_memory(tmp_path: Path) -> N
     with zipfile.ZipFile(tmp_path / "deep" / "d.npz", "w") as file:
         for name in ("x.npy", "../../slip.npy", "/abs.npy", "CON.npy"):
             file.writestr(name, held.getvalue())
-    assert len(archive.from_npz(tmp_path / "deep" / "d.npz").part("test")) == 2
+    assert len(only(archive.from_npz(tmp_path / "deep" / "d.npz"))) == 2
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["d.npz", "deep"]
 
 
@@ -329,4 +337,4 @@ def test_class_names_of_another_form_are_refused(names: Array, tmp_path: Path) -
 
 def test_class_names_may_be_numbers(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=raw(2), y=np.arange(2), classes=np.array([7, 3]))
-    assert archive.from_npz(tmp_path / "d.npz").part("test").spec.classes == ("7", "3")
+    assert only(archive.from_npz(tmp_path / "d.npz")).spec.classes == ("7", "3")

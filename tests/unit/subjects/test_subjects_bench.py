@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
-from assay.subjects.bench import Bench, Data, Splits, check_fit, cut
+from assay.subjects.bench import Bench, Data, Splits, cut, fitted
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import require
 
@@ -94,8 +94,8 @@ def test_parts_by_name() -> None:
 def test_fitting_data_pass(linear_target: Callable[..., ModuleTarget]) -> None:
     target = linear_target((1, 4, 4), 3)
     few = data(4, classes=2)
-    check_fit(target, few)
-    check_fit(target, Data("unlabelled", Cases.of(few.cases.x), few.spec))
+    fitted(target, few)
+    fitted(target, Data("unlabelled", Cases.of(few.cases.x), few.spec))
     assert target(few.cases.x).shape == (4, 3)
 
 
@@ -104,21 +104,21 @@ def test_another_shape_is_refused(linear_target: Callable[..., ModuleTarget]) ->
         UsageError,
         match=r"the target takes inputs of shape \(1, 4, 4\), made has \(3, 4, 4\); use the data .* or --size",
     ):
-        check_fit(linear_target((1, 4, 4), 3), data(4, (3, 4, 4)))
+        fitted(linear_target((1, 4, 4), 3), data(4, (3, 4, 4)))
 
 
 def test_labels_beyond_the_target_are_refused(linear_target: Callable[..., ModuleTarget]) -> None:
     with pytest.raises(
         UsageError, match=r"labels must be in 0\.\.2, the target's classes; made has 4 \(rows 3, 4, 8, 9"
     ):
-        check_fit(linear_target((1, 4, 4), 3), data(10, classes=5))
+        fitted(linear_target((1, 4, 4), 3), data(10, classes=5))
     with pytest.raises(UsageError, match=r"\(rows 3, 4, 8, 9, 13, …\)"):
-        check_fit(linear_target((1, 4, 4), 3), data(20, classes=5))
+        fitted(linear_target((1, 4, 4), 3), data(20, classes=5))
 
 
 def test_no_cases_is_nothing_to_test(linear_target: Callable[..., ModuleTarget]) -> None:
     with pytest.raises(NothingToTest, match="made holds no case"):
-        check_fit(linear_target((1, 4, 4), 3), data(0))
+        fitted(linear_target((1, 4, 4), 3), data(0))
 
 
 def test_needs_that_are_not_given_are_refused(linear_target: Callable[..., ModuleTarget]) -> None:

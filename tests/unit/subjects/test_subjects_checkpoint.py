@@ -295,7 +295,7 @@ def test_missing_files_and_folders_are_named(name: str, tmp_path: Path) -> None:
 )
 def test_tensors_that_are_no_named_plain_weights_are_refused(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(UsageError, match=r"w\.pt holds no state dict \(a mapping of names to tensors\)"):
+    with pytest.raises(UsageError, match=r"w\.pt holds no state dict \(names to plain tensors\)"):
         checkpoint.read(tmp_path / "w.pt")
 
 

@@ -16,7 +16,7 @@ from assay.core.files import sha256, write_atomic
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
-from assay.engines.fuzz import load_failures, summary
+from assay.engines.found import load_failures, summary
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -64,6 +64,8 @@ def report(run: str | Path) -> Path:
 
 
 def _facts(folder: Store) -> dict[str, str]:
+    if next(folder.commits("seeds"), None) is None:
+        return {}
     found = summary(folder)
     rate = found.cases / found.seconds if found.seconds else 0.0
     return {

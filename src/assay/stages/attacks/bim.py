@@ -8,7 +8,7 @@ from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
-@register("attack", paper="Kurakin, Goodfellow, Bengio 2017", needs=("grad",), gradients=20)
+@register("attack", paper="Kurakin, Goodfellow, Bengio 2017", needs=("grad",))
 def bim(
     target: Target,
     x: Tensor,

@@ -36,7 +36,7 @@ class Climb:
     loss: str = "ce"
 
     def __call__(self, target: Target, x: Tensor, y: Tensor, rng: Rows) -> Tensor:
-        """Inputs inside the ball with the highest loss found, (N, *shape)."""
+        """The inputs after the climb, inside the ball and the bounds, (N, *shape)."""
         walk = _Walk(self, target)
         with target.ready():
             best = walk.run(x, y, walk.start(x, rng.at(0) if self.random_start else None))
@@ -59,6 +59,8 @@ class _Walk:
             raise UsageError(f"an attack needs steps, restarts and step above 0 and no negative decay; got {told}")
         self.how, self.target = how, target
         self.norm: Norm = norms.check(how.norm, how.eps)
+        if self.norm not in ("linf", "l2"):
+            raise UsageError(f"the gradient attacks fgsm, bim, mim and pgd know linf and l2, not {self.norm}")
         self.stride = how.step * how.eps
         self.loss = losses.named(how.loss)
         self.sign = -1.0 if how.targeted else 1.0
@@ -96,10 +98,13 @@ class _Walk:
             return self._hit(self.target(at), y)
 
     def better(self, new: Tensor, old: Tensor, y: Tensor) -> Tensor:
-        """Of two points for each row the one with the higher loss."""
+        """Of two points for each row the adversarial one, and of two alike the one with the higher loss."""
         with torch.no_grad():
-            gain = (self.loss(self.target(new), y) - self.loss(self.target(old), y)) * self.sign
-        return torch.where((gain > 0).view(-1, *([1] * (new.dim() - 1))), new, old)
+            after, before = self.target(new), self.target(old)
+            gain = (self.loss(after, y) - self.loss(before, y)) * self.sign
+            hit, was = self._hit(after, y), self._hit(before, y)
+        take = (hit & ~was) | ((hit == was) & (gain > 0))
+        return torch.where(take.view(-1, *([1] * (new.dim() - 1))), new, old)
 
     def _hit(self, logits: Tensor, y: Tensor) -> Tensor:
         """Which rows reached the aim, (N,): another class than ``y``, or class ``y`` itself when targeted."""
@@ -113,7 +118,8 @@ class _Walk:
             logits = self.target(at)
             total = self.loss(logits, y).sum() * self.sign
             (grad,) = torch.autograd.grad(total, at)
-        return logits.detach(), grad
+        # An entry without a usable slope stays where it is; `checks` warns where there are many.
+        return logits.detach(), grad.nan_to_num_(0.0, 0.0, 0.0)
 
     def _momentum(self, grad: Tensor, velocity: Tensor | None) -> Tensor:
         flat = norms.scaled(grad.flatten(1))

@@ -8,7 +8,7 @@ from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
-@register("attack", paper="Goodfellow, Shlens, Szegedy 2015", needs=("grad",), gradients=1)
+@register("attack", paper="Goodfellow, Shlens, Szegedy 2015", needs=("grad",))
 def fgsm(
     target: Target,
     x: Tensor,
@@ -19,7 +19,8 @@ def fgsm(
     norm: str = "linf",
     random_start: bool = False,
     targeted: bool = False,
+    early_stop: bool = True,
     loss: str = "ce",
 ) -> Tensor:
     """One step of length eps along the gradient."""
-    return Climb(eps, norm, 1, 1.0, random_start, targeted=targeted, loss=loss)(target, x, y, rng)
+    return Climb(eps, norm, 1, 1.0, random_start, 1, 0.0, targeted, early_stop, loss)(target, x, y, rng)

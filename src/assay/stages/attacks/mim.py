@@ -8,7 +8,7 @@ from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
-@register("attack", paper="Dong et al. 2018", needs=("grad",), gradients=20)
+@register("attack", paper="Dong et al. 2018", needs=("grad",))
 def mim(
     target: Target,
     x: Tensor,

@@ -8,7 +8,7 @@ from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
-@register("attack", paper="Madry et al. 2018", needs=("grad",), gradients=40)
+@register("attack", paper="Madry et al. 2018", needs=("grad",))
 def pgd(
     target: Target,
     x: Tensor,

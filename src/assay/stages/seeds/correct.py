@@ -1,5 +1,7 @@
 """Seeds the target gets right."""
 
+from dataclasses import replace
+
 import torch
 
 from assay.core.cases import UNLABELLED, Cases
@@ -13,5 +15,4 @@ def correct(bench: Bench, cases: Cases, *, rng: Stream) -> Cases:
     """The cases whose predicted class is their label; unlabelled ones take the prediction as label."""
     predicted = bench.logits(cases).argmax(1).to(cases.y.device)
     y = torch.where(cases.y == UNLABELLED, predicted, cases.y)
-    right = predicted == y
-    return Cases(cases.x[right], y[right], cases.origin[right])
+    return replace(cases, y=y)[predicted == y]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import Cases
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind, register
 from assay.core.specs import step as read_step
@@ -42,6 +43,8 @@ def adversarial(
     plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
     name, params = read_step(attack)
     search = bind("attack", name, params, {"eps": eps, "norm": norm})
+    if search.params.get("targeted"):
+        raise UsageError("adversarial training moves away from the label; its attack cannot be targeted")
     spec = data.part("train").spec
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:

@@ -123,7 +123,7 @@ def fit(
             }
             if not math.isfinite(loss):
                 raise UsageError(f"the loss is not finite in epoch {epoch + 1}; lower --lr (now {plan.lr:g})")
-            if not state.log or _rank(numbers) > max(map(_rank, state.log)):
+            if not state.log or rank(numbers) > max(map(rank, state.log)):
                 state.best = run.weights()
         state.log.append({"epoch": epoch + 1, **numbers})
         state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), run.optimiser.state_dict()
@@ -132,7 +132,8 @@ def fit(
     return net
 
 
-def _rank(numbers: dict[str, float]) -> tuple[float, float]:
+def rank(numbers: dict[str, float]) -> tuple[float, float]:
+    """What the best epoch is best in: the score, and the validation loss where scores are equal."""
     return (numbers["score"], -numbers["val_loss"])
 
 

@@ -99,9 +99,7 @@ def from_npz(path: Path) -> Splits:
     classes = _class_names(arrays["classes"], path) if "classes" in arrays else ()
     name = path.name
     if "x" in arrays:
-        # One set without parts: it is what is asked for, whichever part that is.
-        one = to_data(name, arrays["x"], arrays.get("y"), classes)
-        return Splits(name, one, None, one)
+        return Splits(name, whole=to_data(name, arrays["x"], arrays.get("y"), classes))
     parts: dict[str, Data] = {}
     if not classes:
         labels = [arrays[f"y_{p}"] for p in ("train", "val", "test") if f"y_{p}" in arrays]

@@ -32,8 +32,7 @@ def from_folder(root: Path, size: tuple[int, int] | None = None) -> Splits:
             shapes = ", ".join(f"{p} {d.spec.shape}" for p, d in parts.items())
             raise UsageError(f"the parts of {root} differ in shape ({shapes}); give --size HxW, or one colour mode")
         return Splits(str(root), **parts)
-    one = _read(root, names, size)
-    return Splits(str(root), one, None, one)
+    return Splits(str(root), whole=_read(root, names, size))
 
 
 def _class_names(root: Path) -> list[str]:

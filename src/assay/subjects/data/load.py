@@ -1,13 +1,15 @@
 """Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.registry import bind, names
 from assay.core.specs import canonical, sliced
-from assay.subjects.bench import PARTS, Data, Splits
+from assay.core.units import number
+from assay.subjects.bench import Data, Splits, held_out
 from assay.subjects.data.archive import from_npz
 from assay.subjects.data.folder import from_folder
 
@@ -36,6 +38,8 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
     name = sliced(spec)[0].partition("/")[0]
     if name != spec and canonical(name) in map(canonical, names("data")):
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
+    if spec and Path(spec).is_dir():
+        raise UsageError(f"{spec} is a folder: write dir:{spec}")
     splits: Splits = bind("data", spec, {})()
     return splits
 
@@ -56,12 +60,24 @@ def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> 
         raise UsageError(f"data are a spec such as 'digits/test', a pair (x, y) or Data, got {type(spec).__name__}")
     text, rows = sliced(spec)
     name, slash, last = text.rpartition("/")
-    if slash and not text.startswith("dir:") and (last in PARTS or not text.endswith(".npz")):
+    asked = bool(slash) and not text.startswith("dir:") and not text.endswith(".npz")
+    if asked:
         text, part = name, last
-    data = load_splits(text, size=size).part(part)
+    if asked and Path(sliced(spec)[0]).is_dir():
+        raise UsageError(f"{sliced(spec)[0]} is a folder: write dir:{spec}")
+    splits = load_splits(text, size=size)
+    if splits.whole is not None and not asked:
+        data = splits.whole
+    elif match := re.fullmatch(r"held-out\(([\d.]+)\)", part):
+        data = held_out(splits, number(match[1], "the share to hold out"))[1]
+    else:
+        data = splits.part(part)
+    # What was typed, with the part it came to mean.
+    again = text if splits.whole is not None or text.startswith("dir:") else f"{text}/{part}"
+    data = replace(data, source=again + spec[len(sliced(spec)[0]) :])
     if rows != slice(None):
         label = ":".join("" if v is None else str(v) for v in (rows.start, rows.stop, rows.step)[: 2 + bool(rows.step)])
-        data = Data(f"{data.name}[{label}]", data.cases[rows], data.spec)
+        data = replace(data, name=f"{data.name}[{label}]", cases=data.cases[rows])
     if not len(data):
         raise NothingToTest(f"{spec} holds no case")
     return data

@@ -20,6 +20,7 @@ from assay.core.files import write_atomic
 log = logging.getLogger("assay")
 
 _META = "assay"  # the one metadata key: several would be written in an order that changes from run to run
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")  # where training scripts keep the weights
 _PREFIXES = (
     "module.",
     "_orig_mod.",
@@ -154,10 +155,13 @@ def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
     except Exception as error:  # a damaged file raises anything from IndexError to struct.error
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise UsageError(f"{path} is not a readable .pt file ({reason}); it may be truncated") from error
-    if isinstance(told, dict) and isinstance(told.get("state_dict"), dict):
-        told = told["state_dict"]
+    for key in _WRAPPERS:
+        if isinstance(told, dict) and isinstance(told.get(key), dict):
+            told = told[key]
+            break
     if not isinstance(told, dict) or not told or not all(_is_weight(k, v) for k, v in told.items()):
-        raise UsageError(f"{path} holds no state dict (a mapping of names to tensors); save model.state_dict()")
+        found = f"; found: {_some([str(k) for k in told])}" if isinstance(told, dict) else ""
+        raise UsageError(f"{path} holds no state dict (names to plain tensors){found}; save model.state_dict()")
     return told
 
 

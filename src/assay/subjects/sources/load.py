@@ -54,7 +54,9 @@ def load_target(
             raise UsageError("a live module needs data=, which tells the shape of its inputs and its classes")
         own = next((p.device for p in model.parameters()), where)
         model = normalised(model, data.spec, mean, std).to(own)
-        return probed(model, data.spec, own, data.cases.x[:64])
+        found = probed(model, data.spec, own, data.cases.x[:64])
+        log.info("target: %s, %s, on %s", type(model).__name__, found.spec, own)
+        return found
     module, spec = _build(model, data, mean, std)
     module.eval()  # it is ours: a mode to give back is a live module's only
     target = probed(
@@ -70,6 +72,8 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
         raise UsageError(f"{text!r} names no weights; write {name}@weights.safetensors (assay train makes them)")
     path = Path(file)
     place = python_file(name)
+    if name.endswith(".py"):
+        raise UsageError(f"{name} is a file: write {name}:FUNCTION@{file}, where the function returns the net")
     meta: Mapping[str, Any]
     weights, meta = checkpoint.read(path)
     facts.check(meta, path)
@@ -84,6 +88,8 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
     checkpoint.load_into(net, weights, path)
     if not (mean or std):
         mean, std = meta.get("mean", ()), meta.get("std", ())
+    elif meta.get("mean"):
+        log.warning("%s has a normalisation of its own, which --mean and --std replace", path)
     return normalised(net, spec, mean, std), spec
 
 

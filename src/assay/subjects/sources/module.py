@@ -78,9 +78,12 @@ class ModuleTarget:
                 self._sessions -= 1
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(repr(self.module).encode())
-        for name, tensor in self.module.state_dict().items():
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest = hashlib.sha256(f"{self.module!r}{self.spec!r}".encode())
+        # Buffers one by one: a normalisation keeps its own out of the state dict.
+        for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+            digest.update(
+                name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            )
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:

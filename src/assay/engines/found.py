@@ -1,0 +1,88 @@
+"""What a fuzzing run has found: counts from its journal, failures from its shards."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.core import store
+from assay.core.cases import Cases
+from assay.core.errors import NothingToTest
+from assay.core.shards import decode
+from assay.core.store import Store
+
+
+@dataclass(slots=True)
+class Found:
+    """What a fuzzing run has found so far. ``cases`` counts cases tried, ``failures`` those that fail."""
+
+    run: Path
+    seeds: int = 0
+    cases: int = 0
+    failures: int = 0
+    distinct: int = 0
+    flaky: int = 0
+    gradient_steps: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+    interrupted: bool = False
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.failures
+
+    def load(self) -> Cases:
+        """The failures, with the label of their seed and their columns."""
+        return load_failures(store.read(self.run))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"run": str(self.run)}
+
+
+def load_failures(run: Store) -> Cases:
+    """All committed failures of a run; the ``seed_x`` column holds the seed each grew from."""
+    parts = [as_cases(run, name) for line in run.commits("fuzz") for name in line.files if name.startswith("cases/")]
+    if not parts:
+        raise NothingToTest(f"run {run.name} holds no failures")
+    return Cases.cat(parts)
+
+
+def as_cases(run: Store, name: str) -> Cases:
+    """The failures of one shard."""
+    columns = decode(run.file(name))
+    x, y, origin, seeds = (columns.pop(key) for key in ("x", "y", "origin", "seeds"))
+    return Cases(x, y, origin, {**columns, "seed_x": seeds[columns["seed"]]})
+
+
+def summary(folder: Store) -> Found:
+    """The counts of a run, from its journal; only the time comes from ``stats.json``."""
+    found = Found(folder.path, seconds=float(folder.stats().get("seconds", 0.0)))
+    for line in folder.commits("fuzz"):
+        add(found, line.meta)
+    return found
+
+
+def finished_slots(folder: Store) -> dict[int, torch.Tensor]:
+    """The seed positions already committed, by unit."""
+    done: dict[int, list[int]] = {}
+    for line in folder.commits("fuzz"):
+        done.setdefault(int(line.meta["unit"]), []).extend(line.meta["rows"])
+    return {number: torch.tensor(rows) for number, rows in done.items()}
+
+
+def add(found: Found, meta: Mapping[str, Any]) -> None:
+    for name in ("seeds", "cases", "failures", "distinct", "flaky", "gradient_steps"):
+        setattr(found, name, getattr(found, name) + int(meta[name]))
+
+
+def pairs(folder: Store) -> set[tuple[int, int]]:
+    """The pairs (seed, wrong class) found so far."""
+    seen: set[tuple[int, int]] = set()
+    for line in folder.commits("fuzz"):
+        for name in line.files:
+            if name.startswith("cases/"):
+                columns = decode(folder.file(name))
+                seen.update(zip(columns["origin"].tolist(), columns["pred"].tolist(), strict=True))
+    return seen
