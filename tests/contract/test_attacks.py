@@ -16,7 +16,7 @@ Make = Callable[..., ModuleTarget]
 
 
 def budgets() -> list[tuple[str, str]]:
-    """Every attack with every norm it takes; an attack says so by refusing the others."""
+    """Every attack, in linf and l2 where it has a norm."""
     pairs = []
     for name in names("attack"):
         takes = {p.name for p in entry("attack", name).parameters}

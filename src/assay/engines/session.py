@@ -1,5 +1,6 @@
 """Settings of the process for one piece of work, given back afterwards."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ def session(*, deterministic: bool = False) -> Iterator[None]:
     if not deterministic:
         yield
         return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA refuses strict matrix products
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
         torch.set_num_threads(1)
