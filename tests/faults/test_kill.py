@@ -23,7 +23,7 @@ unit = 16
 [recipe]
 name = "noise"
 mutate = "noise(eps=0.4)"
-schedule = "per_seed(steps=120, failures=6)"
+schedule = "per_seed(steps=400, failures=40)"
 """
 
 
