@@ -274,3 +274,21 @@ def test_lost_work_is_announced_and_done_again(digits_model: str, capsys: pytest
     told = capsys.readouterr()
     assert "missing or changed since it was committed" in told.err
     assert json.loads(told.out)["failures"] == first["failures"]
+
+
+def test_the_size_of_images_is_part_of_a_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+    from PIL import Image
+
+    for label in ("dark", "light"):
+        (tmp_path / "imgs" / label).mkdir(parents=True)
+        for i in range(12):
+            pixels = np.full((12, 12), 60 + 10 * i if label == "dark" else 255 - 5 * i, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "imgs" / label / f"{i}.png")
+    common = ["--size", "8", "--quiet", "--json"]
+    out_of(["train", "mlp", "--data", "dir:imgs", "--out", "w.safetensors", "--epochs", "30", *common], capsys)
+    base = ["fuzz", "mlp@w.safetensors", "--data", "dir:imgs", "--eps", "0.5", "--run", "a", *common]
+    first = json.loads(out_of(base, capsys))
+    again = json.loads(out_of(["fuzz", "--config", f"{first['run']}/campaign.toml", "--run", "b", "--json"], capsys))
+    assert again["seeds"] == first["seeds"] > 0
+    assert again["failures"] == first["failures"]

@@ -43,8 +43,8 @@ app.command("report")(look.report)
 app.command("list")(look.list_)
 app.command("env")(look.env)
 
+_TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C: the shell's code for it
 # typer carries its own copy of click from some release on; its exceptions are found through one it exports.
-TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C: the shell's code for it
 _BadUsage: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
     before = (log.handlers, log.level, log.propagate)
     try:
         code = _command().main(arguments or ["--help"], standalone_mode=False, prog_name="assay")
-        if code == TYPER_INTERRUPTED:
+        if code == _TYPER_INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else PASSED
     except AssayError as error:
@@ -73,9 +73,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("stopped; what was committed is kept, the same command goes on from there", INTERRUPTED)
     except (BrokenPipeError, SystemExit) as left:
-        if isinstance(left, SystemExit) and not isinstance(
-            left.__context__, BrokenPipeError
-        ):  # typer turns one into it
+        # typer turns a broken pipe into SystemExit; any other SystemExit is meant.
+        if isinstance(left, SystemExit) and not isinstance(left.__context__, BrokenPipeError):
             raise
         # The reader of our output left, as `| head` does; a second flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

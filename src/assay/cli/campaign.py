@@ -12,7 +12,7 @@ from assay.recipes.recipe import FIELDS
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
     "target": ("model", "fingerprint", "classes", "mean", "std"),
-    "data": ("spec", "fingerprint"),
+    "data": ("spec", "size", "fingerprint"),
     "recipe": ("name", *FIELDS),
     "budget": ("time", "cases"),
 }
@@ -53,7 +53,8 @@ class Campaign:
         """What the engine takes by the same name."""
         plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
         normalisation = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
-        return plain | normalisation | self.tables.get("budget", {})
+        size = {k: v for k, v in self.tables["data"].items() if k == "size"}
+        return plain | normalisation | size | self.tables.get("budget", {})
 
 
 def campaign_of(

@@ -47,13 +47,12 @@ def fuzz(
     from assay.engines.fuzz import fuzz as work
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
-    from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
     flags: dict[str, dict[str, Any]] = {
         "run": {"seed": seed, "deterministic": deterministic},
         "target": {"model": model, "mean": options.channels(mean) or None, "std": options.channels(std) or None},
-        "data": {"spec": data},
+        "data": {"spec": data, "size": size or None},
         "recipe": {"name": recipe},
         "budget": {"time": time, "cases": cases},
     }
@@ -65,7 +64,7 @@ def fuzz(
         found = work(
             campaign.recipe,
             campaign.model,
-            load_data(campaign.data, part="train", size=size),
+            campaign.data,
             run=run,
             eps=eps,
             norm=norm,

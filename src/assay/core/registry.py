@@ -154,7 +154,7 @@ class Bound:
     params: Mapping[str, Any]
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
-        if python_file(self.entry.name) is None:
+        if not self.from_file:
             return self.function(*args, **self.params, **extra)
         try:
             return self.function(*args, **self.params, **extra)
@@ -165,8 +165,10 @@ class Bound:
                 raise
             raise UsageError(f"{self.entry.name} failed: {type(error).__name__}: {error}") from error
 
-    def takes(self, parameter: str) -> bool:
-        return any(p.name == parameter for p in self.entry.parameters)
+    @property
+    def from_file(self) -> bool:
+        """Whether it is a function of the user's own file."""
+        return python_file(self.entry.name) is not None
 
     @property
     def text(self) -> str:

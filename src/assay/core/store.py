@@ -69,6 +69,14 @@ class Store:
         """The commits of one kind, in order."""
         return (line for line in self.lines if line.meta.get("kind") == kind)
 
+    def totals(self, kind: str) -> dict[str, int]:
+        """The counts that commits of one kind told, added up."""
+        sums: dict[str, int] = {}
+        for line in self.commits(kind):
+            for name, count in line.meta.get("counts", {}).items():
+                sums[name] = sums.get(name, 0) + int(count)
+        return sums
+
     def file(self, name: str) -> bytes:
         """The content of a committed file, checked against its digest."""
         digest = next((line.files[name] for line in reversed(self.lines) if name in line.files), None)

@@ -85,7 +85,8 @@ def _attacked(column: Column, attack: Bound, cases: Cases, rng: Stream, chunks: 
     def work(x: Tensor, y: Tensor, key: Tensor) -> Tensor:
         return check_made(attack(column.maker, x, y, rng=Rows(key)), x, f"attack {attack.entry.name!r}")
 
-    x = chunks.map(work, cases.x, cases.y, keys)
+    # Attacks of users and of other libraries need not know what to do with no inputs at all.
+    x = chunks.map(work, cases.x, cases.y, keys) if len(cases) else cases.x
     logits = answer(column.judge, x, chunks)
     wrong = (logits.argmax(1) != cases.y) | ~logits.isfinite().all(1)
     allowed = inside(x, column.judge.spec.bounds)

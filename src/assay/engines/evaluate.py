@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from assay.core import environment, norms, store
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.chunks import Chunks
-from assay.core.errors import NothingToTest
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
 from assay.core.specs import Step
@@ -76,12 +76,15 @@ def evaluate(
     columns = {"attacks": Column(target, target, attacks)}
     if static_from is not None:
         source = load_target(static_from, data=given, device=device, mean=mean, std=std)
-        fitted(source, given)
+        if fitted(source, given) is not given:
+            raise UsageError(
+                "the model of --static-from orders its classes otherwise than the target; retrain one of them"
+            )
         columns["static"] = Column(source, target, {name: to_the_end(attack) for name, attack in attacks.items()})
     for column in columns.values():
         for name, attack in attacks.items():
             require(column.maker, attack.entry.needs, f"attack {name!r}")
-    for attack in attacks.values():
+    for attack in (a for a in attacks.values() if not a.from_file):
         # Once on no inputs at all: parameters that cannot work are refused before a run folder is made.
         none = torch.zeros(0, dtype=torch.int64, device=target.device)
         x = torch.zeros(0, *target.spec.shape, device=target.device)

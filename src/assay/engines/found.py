@@ -33,6 +33,11 @@ class Found:
     def __len__(self) -> int:
         return self.failures
 
+    def count(self, totals: Mapping[str, int]) -> None:
+        """Take over the counts of the journal."""
+        for name, total in totals.items():
+            setattr(self, name, total)
+
     def load(self) -> Cases:
         """The failures, with the label of their seed and their columns."""
         return load_failures(store.read(self.run))
@@ -59,8 +64,7 @@ def as_cases(run: Store, name: str) -> Cases:
 def summary(folder: Store) -> Found:
     """The counts of a run, from its journal; only the time comes from ``stats.json``."""
     found = Found(folder.path, seconds=float(folder.stats().get("seconds", 0.0)))
-    for line in folder.commits("fuzz"):
-        add(found, line.meta)
+    found.count(folder.totals("fuzz"))
     return found
 
 
@@ -70,11 +74,6 @@ def finished_slots(folder: Store) -> dict[int, torch.Tensor]:
     for line in folder.commits("fuzz"):
         done.setdefault(int(line.meta["unit"]), []).extend(line.meta["rows"])
     return {number: torch.tensor(rows) for number, rows in done.items()}
-
-
-def add(found: Found, meta: Mapping[str, Any]) -> None:
-    for name in ("seeds", "cases", "failures", "distinct", "flaky", "gradient_steps"):
-        setattr(found, name, getattr(found, name) + int(meta[name]))
 
 
 def pairs(folder: Store) -> set[tuple[int, int]]:

@@ -17,7 +17,7 @@ from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.core.units import budget, seconds
 from assay.engines.failures import as_shard, checked
-from assay.engines.found import Found, add, finished_slots, pairs, summary
+from assay.engines.found import Found, finished_slots, pairs, summary
 from assay.engines.lanes import Lanes, Unit
 from assay.engines.session import session
 from assay.engines.stop import Stopper
@@ -48,6 +48,7 @@ def fuzz(
     unit: int = UNIT,
     lanes: int = 256,
     device: str = "auto",
+    size: str = "",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     fresh: bool = False,
@@ -60,7 +61,7 @@ def fuzz(
     """
     if unit < 1 or lanes < 1 or (cases is not None and cases < 1):
         raise UsageError(f"unit {unit}, lanes {lanes} and cases {cases} must be at least 1")
-    seeds_from = load_data(data, part="train")
+    seeds_from = load_data(data, part="train", size=size)
     target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
     seeds_from = fitted(target, seeds_from)
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
@@ -75,7 +76,11 @@ def fuzz(
             "classes": list(target.spec.classes),
             **({"mean": list(mean), "std": list(std)} if mean or std else {}),
         },
-        "data": {"spec": seeds_from.source or seeds_from.name, "fingerprint": seeds_from.fingerprint()},
+        "data": {
+            "spec": seeds_from.source or seeds_from.name,
+            "fingerprint": seeds_from.fingerprint(),
+            **({"size": size} if size else {}),
+        },
         "recipe": stages.config(),
         "budget": {
             k: v for k, v in (("time", time if time is None else seconds(time)), ("cases", cases)) if v is not None
@@ -100,9 +105,9 @@ def _rehearse(target: Target, stages: Stages) -> None:
     logits = torch.zeros(0, len(target.spec.classes), device=target.device)
     cases = Cases(x, none, none, {"step": none, "hits": none, "logits": logits})
     bench = Bench(target)
-    stages.mutate(bench, cases, rng=Stream(0).rows(none))
-    stages.oracle(bench, cases)
-    stages.schedule(bench, cases)
+    for stage, extra in ((stages.mutate, {"rng": Stream(0).rows(none)}), (stages.oracle, {}), (stages.schedule, {})):
+        if not stage.from_file:
+            stage(bench, cases, **extra)
 
 
 class _Campaign:
@@ -222,14 +227,16 @@ class _Campaign:
             kind="fuzz",
             unit=unit.number,
             rows=unit.rows[slots].tolist(),
-            seeds=len(slots),
-            cases=tried,
-            failures=0 if failing is None else len(failing),
-            distinct=0 if failing is None else self._new_pairs(failing),
-            flaky=0 if flaky is None else len(flaky),
-            gradient_steps=tried * self.stages.mutate.entry.gradients,
+            counts={
+                "seeds": len(slots),
+                "cases": tried,
+                "failures": 0 if failing is None else len(failing),
+                "distinct": 0 if failing is None else self._new_pairs(failing),
+                "flaky": 0 if flaky is None else len(flaky),
+                "gradient_steps": tried * self.stages.mutate.entry.gradients,
+            },
         )
-        add(self.found, self.folder.lines[-1].meta)
+        self.found.count(self.folder.totals("fuzz"))
         self._write_stats()
 
     def _new_pairs(self, failing: Cases) -> int:

@@ -10,20 +10,16 @@ from assay.core.store import Store
 def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
     begin = run.lines[0].meta if run.lines else {}
-    counts: dict[str, int] = {}
-    for line in run.commits("fuzz"):
-        for name in ("seeds", "cases", "failures", "distinct", "flaky", "gradient_steps"):
-            counts[name] = counts.get(name, 0) + int(line.meta[name])
-    stats = run.stats()
+    stats, alive = run.stats(), _alive(run)
     return {
         "run": run.name,
         "path": str(run.path),
         "kind": begin.get("identity", {}).get("run", {}).get("kind"),
         "recipe": begin.get("identity", {}).get("recipe", {}).get("name"),
         "commits": len(run.lines),
-        "alive": _alive(run),
-        "holder": holder(run.path) if _alive(run) else None,
-        **counts,
+        "alive": alive,
+        "holder": holder(run.path) if alive else None,
+        **run.totals("fuzz"),
         "seconds": stats.get("seconds"),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),

@@ -33,8 +33,11 @@ class Data:
         return len(self.cases)
 
     def __getitem__(self, rows: slice) -> "Data":
-        """A run of rows; ``origin`` keeps their place in the whole part."""
-        return replace(self, cases=self.cases[rows])
+        """A run of rows, which says so in its name; ``origin`` keeps their place in the whole part."""
+        bounds = (rows.start, rows.stop, rows.step)[: 2 + (rows.step is not None)]
+        label = ":".join("" if bound is None else str(bound) for bound in bounds)
+        again = "" if not self.source or self.source.endswith("]") else f"{self.source}[{label}]"
+        return replace(self, name=f"{self.name}[{label}]", cases=self.cases[rows], source=again)
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} cases, {self.spec}>"

@@ -290,3 +290,31 @@ def test_the_report_of_an_evaluation_shows_its_numbers(digits_model: str) -> Non
     assert "left after pgd" in text
     assert f"{100 * result.worst.accuracy:.1f}" in text
     assert "cases tried" not in text
+
+
+def test_a_static_source_with_other_class_order_is_refused() -> None:
+    source = ModuleTarget(Turned(), InputSpec((1,), (0.0, 1.0), ("high", "low")))
+    with pytest.raises(UsageError, match="orders its classes otherwise"):
+        evaluate(target(), line([0.1, 0.9], [0, 1]), suite="fgsm", eps=0.1, static_from=source)
+
+
+def test_attacks_of_users_are_never_called_with_nothing(tmp_path: Path) -> None:
+    """Not to try them out, and not where an attack before has left no input standing."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def needs_rows(target, x, y, *, rng):\n    'Fails on an empty batch.'\n"
+        "    return (x * 0 + x.amax()).clamp(0, 1)\n"
+    )
+    near = line([0.45, 0.55], [0, 1])
+    assert evaluate(target(), near, suite=f"{file}:needs_rows").attacks
+    both = evaluate(target(), near, suite=f"fgsm,{file}:needs_rows", eps=0.2)
+    assert [outcome.tried for outcome in both.attacks.values()] == [2, 0]
+
+
+def test_a_slice_says_that_it_is_one() -> None:
+    from assay.subjects.data.load import load_data
+
+    part = load_data("digits/test")
+    assert (part[:5].name, part[:5].source) == ("digits/test[:5]", "digits/test[:5]")
+    assert part[:50][::2].source == "", "a slice of a slice has no text that loads it again"
+    assert load_data(part[2:9].source).fingerprint() == part[2:9].fingerprint()

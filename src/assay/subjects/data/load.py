@@ -61,10 +61,10 @@ def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> 
     text, rows = sliced(spec)
     name, slash, last = text.rpartition("/")
     asked = bool(slash) and not text.startswith("dir:") and not text.endswith(".npz")
+    if asked and Path(text).is_dir():
+        raise UsageError(f"{text} is a folder: write dir:{spec}")
     if asked:
         text, part = name, last
-    if asked and Path(sliced(spec)[0]).is_dir():
-        raise UsageError(f"{sliced(spec)[0]} is a folder: write dir:{spec}")
     splits = load_splits(text, size=size)
     if splits.whole is not None and not asked:
         data = splits.whole
@@ -74,10 +74,9 @@ def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> 
         data = splits.part(part)
     # What was typed, with the part it came to mean.
     again = text if splits.whole is not None or text.startswith("dir:") else f"{text}/{part}"
-    data = replace(data, source=again + spec[len(sliced(spec)[0]) :])
+    data = replace(data, source=again)
     if rows != slice(None):
-        label = ":".join("" if v is None else str(v) for v in (rows.start, rows.stop, rows.step)[: 2 + bool(rows.step)])
-        data = replace(data, name=f"{data.name}[{label}]", cases=data.cases[rows])
+        data = data[rows]
     if not len(data):
         raise NothingToTest(f"{spec} holds no case")
     return data
