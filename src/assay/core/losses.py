@@ -1,12 +1,10 @@
-"""Losses per case: each takes logits (N, K) and labels (N,) and returns (N,), to be maximised by an attack."""
+"""Losses per case: each takes outputs (N, K) and references (N, …) and returns (N,), to be maximised by an attack."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from assay.core.errors import UsageError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,15 +34,44 @@ def margin(logits: Tensor, y: Tensor) -> Tensor:
     return logits.scatter(1, y[:, None], -torch.inf).amax(1) - own
 
 
+def dlr(logits: Tensor, y: Tensor) -> Tensor:
+    """Difference of logits ratio (Croce and Hein 2020): the margin over the gap from first to third, (N,).
+
+    Unmoved by shifting and scaling the logits. With two classes there is no third and it is the margin.
+    """
+    if logits.shape[1] < 3:
+        return margin(logits, y)
+    first, _, third = logits.topk(3, 1).values.unbind(1)
+    return margin(logits, y) / (first - third + 1e-12)
+
+
+def dlr_towards(logits: Tensor, y: Tensor, goal: Tensor) -> Tensor:
+    """Targeted difference of logits ratio: logit of ``goal`` minus own logit, over first minus mean of third and fourth."""
+    own, aimed = (logits.gather(1, label[:, None]).squeeze(1) for label in (y, goal))
+    if logits.shape[1] < 3:
+        return aimed - own
+    best = logits.topk(min(4, logits.shape[1]), 1).values
+    return (aimed - own) / (best[:, 0] - best[:, 2:].mean(1) + 1e-12)
+
+
+def multilabel(logits: Tensor, y: Tensor) -> Tensor:
+    """Sum of binary cross-entropies of several labels, references (N, K) of 0 and 1, (N,)."""
+    return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").flatten(1).sum(1)
+
+
+def squared(outputs: Tensor, y: Tensor) -> Tensor:
+    """Squared distance of a regression's outputs from its references, (N,)."""
+    return (outputs - y.to(outputs.dtype).view_as(outputs)).flatten(1).square().sum(1)
+
+
 # What attacks climb, by the name of the loss they mean.
-LOSSES: dict[str, Loss] = {"ce": log_odds, "margin": margin}
-
-
-def named(loss: str) -> Loss:
-    """The loss of that name."""
-    if loss not in LOSSES:
-        raise UsageError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
-    return LOSSES[loss]
+LOSSES: dict[str, Loss] = {
+    "ce": log_odds,
+    "margin": margin,
+    "dlr": dlr,
+    "multilabel": multilabel,
+    "squared": squared,
+}
 
 
 def smoothed(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from assay.core import losses
-from assay.core.errors import UsageError
 
 
 def gradient(logits: Tensor, y: Tensor) -> Tensor:
@@ -81,17 +80,24 @@ def test_losses_leave_their_inputs_alone() -> None:
     assert torch.equal(logits, before)
 
 
-@pytest.mark.parametrize("name", ["ce", "margin"])
+@pytest.mark.parametrize("name", ["ce", "margin", "dlr"])
 def test_an_empty_batch_has_no_losses(name: str) -> None:
-    value = losses.named(name)(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    value = losses.LOSSES[name](torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
     assert value.shape == (0,)
 
 
-def test_losses_are_found_by_name() -> None:
-    assert losses.named("ce") is losses.log_odds
-    assert losses.named("margin") is losses.margin
-    with pytest.raises(UsageError, match="loss must be one of ce, margin, got 'dlr'"):
-        losses.named("dlr")
+def test_dlr_by_hand_and_unmoved_by_shift_and_scale() -> None:
+    logits, y = torch.tensor([[5.0, 3.0, 1.0, 0.0]]), torch.tensor([0])
+    assert losses.dlr(logits, y).item() == pytest.approx(-2 / 4)
+    assert losses.dlr(7 * logits + 3, y).item() == pytest.approx(-2 / 4)
+    assert losses.dlr_towards(logits, y, torch.tensor([2])).item() == pytest.approx(-4 / (5 - 0.5))
+    assert losses.dlr(logits[:, :2], y).item() == pytest.approx(-2)
+
+
+def test_multilabel_and_squared_by_hand() -> None:
+    y = torch.tensor([[1.0, 0.0]])
+    assert losses.multilabel(torch.zeros(1, 2), y).item() == pytest.approx(2 * math.log(2))
+    assert losses.squared(torch.tensor([[3.0], [0.0]]), torch.tensor([1.0, 0.5])).tolist() == [4.0, 0.25]
 
 
 def test_smoothing_by_hand() -> None:

@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from assay.core.aims import Criterion
+from assay.core.losses import Loss
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.climb import Climb
@@ -21,7 +23,9 @@ def bim(
     step: float = 0.1,
     targeted: bool = False,
     early_stop: bool = True,
-    loss: str = "ce",
+    loss: str | Loss = "ce",
+    criterion: str | Criterion = "top",
 ) -> Tensor:
     """Repeated gradient steps from the input itself; ``step`` is a share of eps."""
-    return Climb(eps, norm, steps, step, targeted=targeted, early_stop=early_stop, loss=loss)(target, x, y, rng)
+    how = Climb(eps, norm, steps, step, False, 1, 0.0, targeted, early_stop, loss, criterion)
+    return how(target, x, y, rng)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.core import losses, norms
+from assay.core import norms
+from assay.core.aims import Criterion, aim
 from assay.core.errors import UsageError
+from assay.core.losses import Loss
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
+from assay.stages.attacks.gradient import uphill
 from assay.subjects.target import Target
 
 
@@ -33,7 +36,8 @@ class Climb:
     decay: float = 0.0
     targeted: bool = False
     early_stop: bool = True
-    loss: str = "ce"
+    loss: str | Loss = "ce"
+    criterion: str | Criterion = "top"
 
     def __call__(self, target: Target, x: Tensor, y: Tensor, rng: Rows) -> Tensor:
         """The inputs after the climb, inside the ball and the bounds, (N, *shape)."""
@@ -62,8 +66,7 @@ class _Walk:
         if self.norm not in ("linf", "l2"):
             raise UsageError(f"the gradient attacks fgsm, bim, mim and pgd know linf and l2, not {self.norm}")
         self.stride = how.step * how.eps
-        self.loss = losses.named(how.loss)
-        self.sign = -1.0 if how.targeted else 1.0
+        self.aim = aim(how.loss, how.criterion, how.targeted)
 
     def start(self, x: Tensor, rng: Rows | None) -> Tensor:
         if rng is None:
@@ -79,9 +82,9 @@ class _Walk:
         for _ in range(self.how.steps):
             if not len(rows):
                 break
-            logits, grad = self._slope(at, y)
+            outputs, _, grad = uphill(self.target, at, y, self.aim)
             if self.how.early_stop:
-                on = (~self._hit(logits, y)).nonzero().squeeze(1)
+                on = (~self.aim.hit(outputs, y)).nonzero().squeeze(1)
                 if len(on) < len(rows):
                     out[rows] = at  # rows that leave now are final; the others are written again when they do
                     rows, x, y, at, grad, low, high = (t[on] for t in (rows, x, y, at, grad, low, high))
@@ -95,31 +98,16 @@ class _Walk:
 
     def reached(self, at: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._hit(self.target(at), y)
+            return self.aim.hit(self.target(at), y)
 
     def better(self, new: Tensor, old: Tensor, y: Tensor) -> Tensor:
         """Of two points for each row the adversarial one, and of two alike the one with the higher loss."""
         with torch.no_grad():
             after, before = self.target(new), self.target(old)
-            gain = (self.loss(after, y) - self.loss(before, y)) * self.sign
-            hit, was = self._hit(after, y), self._hit(before, y)
+            gain = self.aim.gain(after, y) - self.aim.gain(before, y)
+            hit, was = self.aim.hit(after, y), self.aim.hit(before, y)
         take = (hit & ~was) | ((hit == was) & (gain > 0))
         return torch.where(take.view(-1, *([1] * (new.dim() - 1))), new, old)
-
-    def _hit(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Which rows reached the aim, (N,): another class than ``y``, or class ``y`` itself when targeted."""
-        same = logits.argmax(1) == y
-        return same if self.how.targeted else ~same
-
-    def _slope(self, at: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and the gradient of the loss, uphill."""
-        with torch.enable_grad():
-            at = at.detach().requires_grad_()
-            logits = self.target(at)
-            total = self.loss(logits, y).sum() * self.sign
-            (grad,) = torch.autograd.grad(total, at)
-        # An entry without a usable slope stays where it is; `checks` warns where there are many.
-        return logits.detach(), grad.nan_to_num_(0.0, 0.0, 0.0)
 
     def _momentum(self, grad: Tensor, velocity: Tensor | None) -> Tensor:
         flat = norms.scaled(grad.flatten(1))

@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from assay.core.aims import Criterion
+from assay.core.losses import Loss
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.climb import Climb
@@ -20,7 +22,9 @@ def fgsm(
     random_start: bool = False,
     targeted: bool = False,
     early_stop: bool = True,
-    loss: str = "ce",
+    loss: str | Loss = "ce",
+    criterion: str | Criterion = "top",
 ) -> Tensor:
     """One step of length eps along the gradient."""
-    return Climb(eps, norm, 1, 1.0, random_start, 1, 0.0, targeted, early_stop, loss)(target, x, y, rng)
+    how = Climb(eps, norm, 1, 1.0, random_start, 1, 0.0, targeted, early_stop, loss, criterion)
+    return how(target, x, y, rng)

@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from assay.core.aims import Criterion
+from assay.core.losses import Loss
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.climb import Climb
@@ -22,8 +24,9 @@ def mim(
     decay: float = 1.0,
     targeted: bool = False,
     early_stop: bool = True,
-    loss: str = "ce",
+    loss: str | Loss = "ce",
+    criterion: str | Criterion = "top",
 ) -> Tensor:
     """Gradient steps with momentum, each gradient scaled by its mean absolute value; ``step`` is a share of eps."""
-    how = Climb(eps, norm, steps, step, decay=decay, targeted=targeted, early_stop=early_stop, loss=loss)
+    how = Climb(eps, norm, steps, step, False, 1, decay, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from assay.core.aims import Criterion
+from assay.core.losses import Loss
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.climb import Climb
@@ -23,8 +25,9 @@ def pgd(
     restarts: int = 1,
     targeted: bool = False,
     early_stop: bool = True,
-    loss: str = "ce",
+    loss: str | Loss = "ce",
+    criterion: str | Criterion = "top",
 ) -> Tensor:
     """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps."""
-    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss)
+    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

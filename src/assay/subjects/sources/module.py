@@ -55,12 +55,14 @@ class ModuleTarget:
         self.module = module
         self.spec = spec
         self.device = device or next((p.device for p in module.parameters()), torch.device("cpu"))
+        self._dtype: torch.dtype | None = None
         self._sessions = 0
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._sessions:
-            out: Tensor = self.module(x)
-            return out
+            # A net in half or double precision answers in its own; inputs and eps stay in that of the data.
+            out: Tensor = self.module(x if self._dtype is None else x.to(self._dtype))
+            return out.float() if isinstance(out, Tensor) and out.dtype in (torch.bfloat16, torch.float16) else out
         with self.ready():
             return self(x)
 
@@ -70,6 +72,7 @@ class ModuleTarget:
         if self._sessions:
             yield
             return
+        self._dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
         with eval_mode(self.module):
             self._sessions += 1
             try:
