@@ -46,7 +46,7 @@ def dlr(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def dlr_towards(logits: Tensor, y: Tensor, goal: Tensor) -> Tensor:
-    """Targeted difference of logits ratio: logit of ``goal`` minus own logit, over first minus mean of third and fourth."""
+    """Targeted difference of logits ratio: logit of ``goal`` minus own, over first minus mean of third and fourth."""
     own, aimed = (logits.gather(1, label[:, None]).squeeze(1) for label in (y, goal))
     if logits.shape[1] < 3:
         return aimed - own

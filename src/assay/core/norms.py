@@ -69,6 +69,40 @@ def _project_l1(flat: Tensor, radius: Tensor) -> Tensor:
     return torch.where(magnitude.sum(1, keepdim=True) > radius, shrunk, flat)
 
 
+def project_l1_box(delta: Tensor, eps: Budget, low: Tensor, high: Tensor) -> Tensor:
+    """The nearest point of the l1 ball around zero that also lies between ``low`` ≤ 0 and ``high`` ≥ 0, for each row.
+
+    Entries shrink by one common level and stop at their own end of the box (Croce and Hein 2021); the level is found
+    exactly, by sorting the places where an entry starts to count and where it reaches its end.
+    """
+    flat, radius = delta.flatten(1), _column(eps, delta)
+    magnitude = flat.abs()
+    room = torch.where(flat > 0, high.flatten(1), -low.flatten(1))
+    inside = torch.minimum(magnitude, room)
+    # Going down from a level of infinity, the sum grows by one for each entry between its two places.
+    places, order = torch.cat((magnitude, magnitude - room), 1).sort(1, descending=True)
+    slope = torch.where(order < flat.shape[1], 1.0, -1.0).to(flat.dtype).cumsum(1)
+    rises = slope[:, :-1] * (places[:, :-1] - places[:, 1:])
+    sums = torch.cat((flat.new_zeros(len(flat), 1), rises.cumsum(1)), 1)
+    last = (sums <= radius).sum(1, keepdim=True) - 1
+    rest = (radius - sums.gather(1, last)) / slope.gather(1, last).clamp_min(1)
+    level = (places.gather(1, last) - rest).clamp_min(0)
+    shrunk = torch.minimum((magnitude - level).clamp_min(0), room)
+    fits = inside.sum(1, keepdim=True) <= radius
+    return (flat.sign() * torch.where(fits, inside, shrunk)).view_as(delta)
+
+
+def sparse(grad: Tensor, share: float) -> Tensor:
+    """The signs of the largest ``share`` of each row's entries (at least one), over their number: unit l1 norm.
+
+    The l1 step of Tramèr and Boneh 2019: the single largest entry alone would need a step for every entry it changes.
+    """
+    flat = grad.flatten(1)
+    count = max(1, round(share * flat.shape[1]))
+    largest = flat.abs().topk(count, 1).indices
+    return torch.zeros_like(flat).scatter_(1, largest, flat.gather(1, largest).sign() / count).view_as(grad)
+
+
 def steepest(grad: Tensor, norm: Norm) -> Tensor:
     """The direction of unit norm along which a linear function with this gradient grows most.
 
@@ -105,6 +139,22 @@ def random_point(shape: tuple[int, ...], eps: Budget, norm: Norm, rng: Rows) -> 
         rank = rng.at(1).uniform((width,)).argsort(1).argsort(1)
         return torch.where(rank < _column(eps, flat).floor(), flat, 0.0).view(n, *shape)
     return (flat * _column(eps, flat)).view(n, *shape)
+
+
+def random_edge(shape: tuple[int, ...], eps: Budget, norm: Norm, rng: Rows) -> Tensor:
+    """A random point of the edge of the ball for each row, (N, *shape), for linf and l2."""
+    inside = random_point(shape, 1.0, norm, rng)
+    length = size(inside, norm).clamp_min(1e-12)
+    return (inside.flatten(1) / length[:, None] * _column(eps, inside)).view_as(inside)
+
+
+def box(x: Tensor, eps: float, norm: Norm, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Lowest and highest allowed values around ``x``: for linf the ball and the bounds are one box."""
+    low, high = bounds
+    if norm == "linf":
+        return (x - eps).clamp_min_(low), (x + eps).clamp_max_(high)
+    # Views of one number each, so that dropping rows costs nothing.
+    return x.new_tensor(low).expand_as(x), x.new_tensor(high).expand_as(x)
 
 
 def scaled(flat: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from assay.core.randomness import Rows
 from assay.stages.attacks.gradient import uphill
 from assay.subjects.target import Target
 
+SPARSE = 0.01  # share of the entries that one l1 step changes
+
 
 @dataclass(frozen=True, slots=True)
 class Climb:
@@ -63,8 +65,8 @@ class _Walk:
             raise UsageError(f"an attack needs steps, restarts and step above 0 and no negative decay; got {told}")
         self.how, self.target = how, target
         self.norm: Norm = norms.check(how.norm, how.eps)
-        if self.norm not in ("linf", "l2"):
-            raise UsageError(f"the gradient attacks fgsm, bim, mim and pgd know linf and l2, not {self.norm}")
+        if self.norm == "l0":
+            raise UsageError("the gradient attacks fgsm, bim, mim and pgd know linf, l2 and l1; jsma knows l0")
         self.stride = how.step * how.eps
         self.aim = aim(how.loss, how.criterion, how.targeted)
 
@@ -78,7 +80,7 @@ class _Walk:
         out = start.clone()
         rows = torch.arange(len(x), device=x.device)
         at, velocity = start.clone(), None
-        low, high = self._box(x)
+        low, high = norms.box(x, self.how.eps, self.norm, self.target.spec.bounds)
         for _ in range(self.how.steps):
             if not len(rows):
                 break
@@ -114,18 +116,15 @@ class _Walk:
         fresh = (flat / flat.abs().mean(1, keepdim=True).clamp_min(1e-12)).view_as(grad)
         return fresh if velocity is None else velocity * self.how.decay + fresh
 
-    def _box(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Lowest and highest allowed values: for linf the ball and the bounds are one box."""
-        low, high = self.target.spec.bounds
-        if self.norm == "linf":
-            return (x - self.how.eps).clamp_min_(low), (x + self.how.eps).clamp_max_(high)
-        # Views of one number each, so that dropping rows costs nothing.
-        return x.new_tensor(low).expand_as(x), x.new_tensor(high).expand_as(x)
-
     def _move(self, at: Tensor, grad: Tensor, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         if self.norm == "linf":
             # Out of place for the gradient: a momentum attack still needs it.
             return torch.clamp(at.add_(grad.sign(), alpha=self.stride), low, high)
+        if self.norm == "l1":
+            # Entries at the end of the box that want to go on would use up the few that a step may change.
+            free = grad.where(((at < high) | (grad < 0)) & ((at > low) | (grad > 0)), 0.0)
+            moved = at + self.stride * norms.sparse(free, SPARSE)
+            return (x + norms.project_l1_box(moved - x, self.how.eps, low - x, high - x)).clamp_(low, high)
         moved = at + self.stride * norms.steepest(grad, self.norm)
         # The clamp keeps the point in the ball: it never takes an entry away from x.
         return torch.clamp(x + norms.project(moved - x, self.how.eps, self.norm), low, high)
