@@ -22,7 +22,9 @@ _HOME = {
     "Suite": "assay.recipes.recipe",
     "Target": "assay.subjects.target",
     "UsageError": "assay.core.errors",
+    "attack": "assay.engines.attack",
     "evaluate": "assay.engines.evaluate",
+    "transfer": "assay.engines.transfer",
     "fuzz": "assay.engines.fuzz",
     "load_data": "assay.subjects.data.load",
     "load_target": "assay.subjects.sources.load",
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
     from assay.core.cases import InputSpec as InputSpec
     from assay.core.errors import UsageError as UsageError
     from assay.core.registry import register as register
+    from assay.engines.attack import attack as attack
     from assay.engines.evaluate import evaluate as evaluate
     from assay.engines.evaluation import Evaluation as Evaluation
     from assay.engines.found import Found as Found
     from assay.engines.fuzz import fuzz as fuzz
     from assay.engines.train import train as train
+    from assay.engines.transfer import transfer as transfer
     from assay.outputs.report.build import report as report
     from assay.recipes.recipe import Recipe as Recipe
     from assay.recipes.recipe import Suite as Suite

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from assay.cli import demo, evaluate, fuzz, look, train
+from assay.cli import demo, evaluate, fuzz, look, train, transfer
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ def _root(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("transfer")(transfer.transfer)
 app.command("fuzz")(fuzz.fuzz)
 app.command("status")(look.status)
 app.command("report")(look.report)

@@ -1,6 +1,6 @@
 """``assay eval``."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +13,26 @@ def evaluate(
     suite: Annotated[
         str, typer.Option(help="A suite, or attacks: fgsm,pgd(steps=40). See assay list attack.")
     ] = "fast",
-    eps: options.Eps = None,
+    eps: Annotated[
+        str | None, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255; several give a curve.")
+    ] = None,
     norm: options.Norm = "linf",
+    seen: Annotated[
+        str | None,
+        typer.Option(help="Attacks the model was trained with, for --suite seen,unseen, where it does not say so."),
+    ] = None,
     static_from: Annotated[
         str | None, typer.Option(help="Also judge examples made on this other model, in a column of its own.")
     ] = None,
     save: Annotated[str | None, typer.Option(help="Keep every example made in a run of this name.")] = None,
     each: Annotated[bool, typer.Option("--each", help="Every attack on every input, not as a cascade.")] = False,
     per_class: Annotated[bool, typer.Option("--per-class", help="Also a table of the classes.")] = False,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
+    ] = None,
+    checks_only: Annotated[
+        bool, typer.Option("--checks-only", help="Only the trust checks, without a suite; exit 1 where one fires.")
+    ] = False,
     seed: options.Seed = 0,
     batch: Annotated[str, typer.Option(help="Cases a block: auto or a number; halved where memory runs out.")] = "auto",
     size: options.Size = "",
@@ -32,14 +44,24 @@ def evaluate(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Accuracy on clean inputs and under attack, with 95 % intervals."""
+    """Accuracy on clean inputs and under attack, with 95 % intervals, and whether it can be trusted."""
     from assay.engines.evaluate import evaluate as work
     from assay.outputs.screen import Screen, eval_line, show_notices
     from assay.outputs.show import show
-    from assay.outputs.tables import evaluation_table, per_class_table
+    from assay.outputs.tables import curve_table, evaluation_table, per_class_table, sizes_table
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
+    if checks_only:
+        from assay.engines.health import check_trust
+
+        if eps is None:
+            raise typer.BadParameter("--checks-only needs --eps: what an attack can do depends on it")
+        moments = {"mean": options.channels(mean), "std": options.channels(std)}
+        given = load_data(data, size=size)
+        told = check_trust(model, given, eps=eps, norm=norm, ignore=ignore or (), seed=seed, device=device, **moments)
+        _show_checks(told, json=json)
+        raise typer.Exit(int(told["unreliable"]))
     with Screen("eval", eval_line, quiet=quiet) as screen:
         result = work(
             model,
@@ -47,6 +69,8 @@ def evaluate(
             suite=suite,
             eps=eps,
             norm=norm,
+            seen=seen,
+            ignore=tuple(ignore or ()),
             static_from=static_from,
             save=save,
             each=each,
@@ -63,9 +87,27 @@ def evaluate(
         options.print_json(result.to_json())
         return
     show(evaluation_table(result))
+    if result.curve:
+        show(curve_table(result))
+    if result.minimal is not None:
+        show(sizes_table(result))
     if per_class:
         show(per_class_table(result))
-    for warning in result.warnings:
-        typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
+    _show_warnings(result.warnings)
     if result.run is not None:
         typer.echo(f"examples kept in {result.run}")
+
+
+def _show_warnings(warnings: list[dict[str, str]]) -> None:
+    for warning in warnings:
+        typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
+
+
+def _show_checks(told: dict[str, Any], *, json: bool) -> None:
+    if json:
+        options.print_json(told)
+        return
+    fired = {warning["name"] for warning in told["warnings"]}
+    for name in told["checks"]:
+        typer.echo(f"{'FIRED' if name in fired else 'ok':6}{name}")
+    _show_warnings(told["warnings"])

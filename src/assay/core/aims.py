@@ -9,8 +9,8 @@ from torch import Tensor
 
 from assay.core.errors import UsageError
 from assay.core.losses import LOSSES, Loss
-from assay.core.registry import load_object
 from assay.core.specs import did_you_mean, python_file, step
+from assay.core.userfile import load_object
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Rule = Callable[[Tensor, Tensor], Tensor]

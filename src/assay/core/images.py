@@ -39,6 +39,18 @@ def grey(x: Tensor) -> Tensor:
     return (x * weights).sum(1, keepdim=True)
 
 
+def sample(x: Tensor, across: Tensor, down: Tensor, padding: str) -> Tensor:
+    """The images read between their pixels, at columns and rows that broadcast to (N, H, W), (N, C, H, W).
+
+    Column 0 is the centre of the first pixel; outside the image ``padding`` reads zeros, the border or its reflection.
+    Nothing here depends on the batch: a row comes out the same to the bit alone and among others.
+    """
+    height, width = x.shape[-2:]
+    parts = torch.broadcast_tensors((2 * across + 1) / width - 1, (2 * down + 1) / height - 1)
+    grid = torch.stack(parts, -1).to(x.dtype).expand(len(x), -1, -1, -1)
+    return torch.nn.functional.grid_sample(x, grid, "bilinear", padding, align_corners=False)
+
+
 def to_float(x: Tensor) -> Tensor:
     """8-bit pixels as float32 in [0, 1]."""
     return x.to(torch.float32) / 255.0

@@ -84,6 +84,10 @@ class Rows:
         bits = _bits(self.key, math.prod(shape)).reshape(len(self.key), *shape)
         return ((bits.to(torch.int64) & 0xFFFFFFFF) * high) >> 32
 
+    def poisson(self, rate: Tensor) -> Tensor:
+        """Poisson numbers with mean ``rate`` (N, *shape), whole, in its dtype."""
+        return _poisson(rate.double(), self.uniform(tuple(rate.shape[1:])).double() + 2.0**-25).to(rate.dtype)
+
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, odd, as a signed 64-bit number
 
@@ -119,3 +123,21 @@ def _bits(key: Tensor, width: int) -> Tensor:
     h = _mix32(place + low[:, None])
     h ^= high[:, None]
     return _mix32(h)
+
+
+def _poisson(rate: Tensor, level: Tensor) -> Tensor:
+    """The quantiles of Poisson distributions at ``level`` above 0 and below 1, both float64.
+
+    Up to a rate of 10 by summing probabilities. Above from the normal quantile with two terms of correction
+    (Giles 2016), which is one off in fewer than 3 of 1000 numbers.
+    """
+    low = rate.clamp_max(10.0)
+    term = torch.exp(-low)
+    below, count = term.clone(), torch.zeros_like(rate)
+    for k in range(1, 36):  # beyond lies less than 2^-25 of the distribution with rate 10
+        count += level > below
+        term *= low / k
+        below += term
+    normal, root = torch.special.ndtri(level), rate.clamp_min(10.0).sqrt()
+    high = rate + root * normal + (2 + normal**2) / 6 - (2 * normal + normal**3) / (72 * root)
+    return torch.where(rate > 10.0, high.floor().clamp_min(0.0), count)

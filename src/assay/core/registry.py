@@ -8,20 +8,17 @@ import ast
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from assay.core.errors import AssayError, UsageError, is_out_of_memory
-from assay.core.files import sha256
 from assay.core.specs import Params, canonical, did_you_mean, python_file, written
 from assay.core.units import number
+from assay.core.userfile import load_object
 
 # Where the files of each kind lie. Strings, not imports: this layer may not see those above it.
 FOLDERS = {
@@ -39,6 +36,9 @@ FOLDERS = {
 }
 _DATA_KINDS = {"Recipe": "recipe", "Suite": "suite"}  # registered by assignment, being data
 
+# Where objects made by other libraries become stages of a kind, imported when one comes along.
+ADAPTERS = {"attack": "assay.stages.attacks.foreign:adapted"}
+
 ENGINE_ARGUMENTS = ("rng", "watch")  # keyword arguments that engines fill in, not users
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -54,7 +54,10 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a registered name without importing it."""
+    """What is known of a registered name without importing it.
+
+    ``facts`` are set for an object of another library only: how it was made, for its name alone does not say.
+    """
 
     kind: str
     name: str
@@ -65,6 +68,7 @@ class Entry:
     paper: str = ""
     needs: tuple[str, ...] = ()
     gradients: int = 0
+    facts: Mapping[str, Any] | None = None
 
 
 _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
@@ -129,8 +133,13 @@ def entry(kind: str, name: str) -> Entry:
     raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, names(kind))}")
 
 
-def lookup(kind: str, ref: str) -> tuple[Entry, Any]:
-    """The entry and the object behind a name or ``file.py:function``."""
+def lookup(kind: str, ref: Any) -> tuple[Entry, Any]:
+    """The entry and the object behind a name, ``file.py:function``, or an object of another library."""
+    if not isinstance(ref, str):
+        found = _adapted(kind, ref)
+        if found is None:
+            raise UsageError(f"{type(ref).__name__} is no {kind}: give its name, or file.py:function")
+        return found
     place = python_file(ref)
     if place is not None:
         return _from_file(kind, *place)
@@ -168,16 +177,17 @@ class Bound:
     @property
     def from_file(self) -> bool:
         """Whether it is a function of the user's own file."""
-        return python_file(self.entry.name) is not None
+        return python_file(self.entry.name) is not None and self.entry.facts is None
 
     @property
     def text(self) -> str:
-        """``name(key=value, ...)``, which reads back to the same thing."""
-        inside = ", ".join(f"{k}={written(v)}" for k, v in sorted(self.params.items()))
+        """``name(key=value, ...)``, which reads back to the same thing unless it is another library's object."""
+        told = {**(self.entry.facts or {}), **self.params}
+        inside = ", ".join(f"{k}={written(v)}" for k, v in sorted(told.items()))
         return f"{self.entry.name}({inside})" if inside else self.entry.name
 
 
-def bind(kind: str, ref: str, params: Mapping[str, Any], offered: Mapping[str, Any] | None = None) -> Bound:
+def bind(kind: str, ref: Any, params: Mapping[str, Any], offered: Mapping[str, Any] | None = None) -> Bound:
     """The stage of that name with checked parameters.
 
     ``offered`` values are taken where the stage has such a parameter and ``params`` does not set it.
@@ -195,46 +205,28 @@ def bind(kind: str, ref: str, params: Mapping[str, Any], offered: Mapping[str, A
     return Bound(known, function, {k: _typed(known, p, chosen.get(k, defaults[k])) for k, p in allowed.items()})
 
 
-def load_object(path: Path, name: str) -> Any:
-    """Something of a Python file the user named; running that file is what they asked for."""
-    if not path.is_file():
-        raise UsageError(f"no such file: {path}")
-    return _load_object(str(path.resolve()), name)
-
-
-@functools.cache
-def _load_file(path: str) -> ModuleType:
-    name = f"_assay_user_{sha256(path.encode())[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # a .py suffix always has a spec and a loader
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it is being made
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever the user's file raises is theirs to see
-        del sys.modules[name]
-        raise UsageError(f"{path} does not load: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _load_object(path: str, name: str) -> Any:
-    module = _load_file(path)
-    if not hasattr(module, name):
-        public = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
-        raise UsageError(f"{path} has no {name!r}; {did_you_mean(name, public)}")
-    return getattr(module, name)
-
-
 def _from_file(kind: str, path: Path, name: str) -> tuple[Entry, Any]:
     thing = load_object(path, name)
     if kind in _DATA_KINDS.values():
         return Entry(kind, f"{path}:{name}", "", str(path), name), thing
+    foreign = _adapted(kind, thing)
+    if foreign is not None:
+        facts = {"object": foreign[0].name, **(foreign[0].facts or {})}
+        return dataclasses.replace(foreign[0], name=f"{path}:{name}", facts=facts), foreign[1]
     if not callable(thing):
         raise UsageError(f"{path}:{name} is not a function")
     told = next((e for (k, _), (e, f) in _runtime.items() if k == kind and f is thing), None)
     # The run writes down where it came from, whatever the function calls itself.
     return dataclasses.replace(told or _entry_of(kind, thing), name=f"{path}:{name}"), thing
+
+
+def _adapted(kind: str, thing: Any) -> tuple[Entry, Any] | None:
+    """A stage made of an object of another library, None where it is of no library that is known."""
+    if kind not in ADAPTERS:
+        return None
+    module, _, name = ADAPTERS[kind].partition(":")
+    found: tuple[Entry, Any] | None = getattr(importlib.import_module(module), name)(thing)
+    return found
 
 
 def _typed(known: Entry, parameter: Parameter, value: Any) -> Any:

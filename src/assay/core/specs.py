@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in [*parts, text[start:]] if part.strip()]
 
 
-def step(text: Step) -> tuple[str, Params]:
-    """The name and parameters of ``name`` or ``name(key=value, ...)``.
+def step(text: Any) -> tuple[Any, Params]:
+    """The name and parameters of ``name`` or ``name(key=value, ...)``; an object of another library is its own name.
 
     >>> step("pgd(steps=40, norm=l2)")
     ('pgd', {'steps': 40, 'norm': 'l2'})
@@ -83,6 +84,8 @@ def step(text: Step) -> tuple[str, Params]:
     if not isinstance(text, str):
         if isinstance(text, (tuple, list)) and len(text) == 2:
             return text[0], dict(text[1])
+        if not isinstance(text, (type, type(None), Number, Iterable)):
+            return text, {}
         raise UsageError(f"expected a name or name(key=value, ...), got {text!r}")
     match = re.fullmatch(r"\s*([^()\s][^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None:
@@ -98,9 +101,11 @@ def step(text: Step) -> tuple[str, Params]:
     return match[1], params
 
 
-def steps(texts: str | Iterable[Step]) -> list[tuple[str, Params]]:
-    """The steps of a comma list or of a sequence."""
-    return [step(part) for part in (split(texts) if isinstance(texts, str) else texts)]
+def steps(texts: Any) -> list[tuple[Any, Params]]:
+    """The steps of a comma list, of a sequence, or of one object of another library."""
+    if isinstance(texts, str):
+        return [step(part) for part in split(texts)]
+    return [step(part) for part in (texts if isinstance(texts, Iterable) else [texts])]
 
 
 def sliced(text: str) -> tuple[str, slice]:

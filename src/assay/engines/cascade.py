@@ -2,7 +2,9 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from assay.core.cases import Cases, check_made, inside
 from assay.core.chunks import Chunks
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound
+from assay.subjects.counted import Counted
 from assay.subjects.target import Target, answer
 
 log = logging.getLogger("assay")
@@ -28,25 +31,40 @@ class Column:
     attacks: dict[str, Bound]
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What an attack took: seconds, and how many inputs the maker answered and took gradients of."""
+
+    seconds: float
+    forward: int
+    gradient: int
+
+
 @dataclass(slots=True)
 class Block:
-    """The outcome of one block: for each ``column/attack`` which rows it was tried on and which it broke."""
+    """The outcome of one block: for each ``column/attack`` which rows it was tried on, which it broke, and how far.
+
+    ``size`` is the size of each perturbation that broke its row, and infinite elsewhere.
+    """
 
     y: Tensor
     right: Tensor
-    tried: dict[str, Tensor]
-    broken: dict[str, Tensor]
-    seconds: dict[str, float]
+    tried: dict[str, Tensor] = field(default_factory=dict)
+    broken: dict[str, Tensor] = field(default_factory=dict)
+    size: dict[str, Tensor] = field(default_factory=dict)
+    effort: dict[str, Effort] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         columns = {"y": self.y, "right": self.right}
-        columns |= {f"tried/{key}": rows for key, rows in self.tried.items()}
-        return columns | {f"broken/{key}": rows for key, rows in self.broken.items()}
+        for name in ("tried", "broken", "size"):
+            columns |= {f"{name}/{key}": rows for key, rows in getattr(self, name).items()}
+        return columns
 
     @staticmethod
-    def of(columns: dict[str, Tensor], seconds: dict[str, float]) -> "Block":
-        tried = {key: columns[f"tried/{key}"] for key in seconds}
-        return Block(columns["y"], columns["right"], tried, {key: columns[f"broken/{key}"] for key in seconds}, seconds)
+    def of(columns: dict[str, Tensor], effort: dict[str, Any]) -> "Block":
+        """A block as it was stored: its tensors, and the effort of each key as a list."""
+        keys = {name: {key: columns[f"{name}/{key}"] for key in effort} for name in ("tried", "broken", "size")}
+        return Block(columns["y"], columns["right"], **keys, effort={key: Effort(*e) for key, e in effort.items()})
 
 
 def run_suite(
@@ -59,44 +77,54 @@ def run_suite(
     name: str,
     *,
     each: bool,
+    watch: Callable[[str], None] = lambda _: None,
 ) -> list[Cases]:
     """Run the attacks on the rightly classified rows, fill in the block, and return every example made."""
     standing = right.clone()
     made = []
     for index, (label, attack) in enumerate(column.attacks.items()):
-        started = time.perf_counter()
+        watch(label)
+        started, maker = time.perf_counter(), Counted(column.maker)
         rows = (right if each else standing).nonzero().flatten()
-        examples = _attacked(column, attack, cases[rows], rng.at(label), chunks)
+        examples = _attacked(maker, column.judge, attack, cases[rows], rng.at(label), chunks)
         fooled = examples.info["success"]
         standing[rows[fooled]] = False
         key = f"{name}/{label}"
         block.tried[key] = _mask(rows, len(right))
         block.broken[key] = _mask(rows[fooled], len(right))
-        block.seconds[key] = time.perf_counter() - started
+        block.size[key] = torch.full((len(right),), torch.inf)
+        block.size[key][rows[fooled].cpu()] = examples.info["size"][fooled].float().cpu()
+        block.effort[key] = Effort(time.perf_counter() - started, maker.forward, maker.gradient)
         place = torch.full((len(examples),), index)
         made.append(examples.to("cpu").note(attack=place, static=torch.full_like(place, int(name == "static"))))
     return made
 
 
-def _attacked(column: Column, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:
+def _attacked(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:
     """The attack's examples, judged anew: one that left its ball or the bounds is no success."""
     keys = rng.rows(cases.origin).key
 
     def work(x: Tensor, y: Tensor, key: Tensor) -> Tensor:
-        return check_made(attack(column.maker, x, y, rng=Rows(key)), x, f"attack {attack.entry.name!r}")
+        return check_made(attack(maker, x, y, rng=Rows(key)), x, f"attack {attack.entry.name!r}")
 
     # Attacks of users and of other libraries need not know what to do with no inputs at all.
     x = chunks.map(work, cases.x, cases.y, keys) if len(cases) else cases.x
-    logits = answer(column.judge, x, chunks)
+    logits = answer(judge, x, chunks)
     wrong = (logits.argmax(1) != cases.y) | ~logits.isfinite().all(1)
-    allowed = inside(x, column.judge.spec.bounds)
-    size = norms.size(x - cases.x, norms.check(str(attack.params.get("norm", "linf"))))
-    if "eps" in attack.params:
-        allowed &= size <= attack.params["eps"] * (1 + 1e-4) + BALL_TOLERANCE
+    allowed, size = within_rules(attack, x, cases.x, judge.spec.bounds)
     stray = int((wrong & ~allowed).sum())
     if stray:
         log.warning("attack %s: %d examples left the ball or the bounds and do not count", attack.entry.name, stray)
     return cases.with_x(x).note(success=wrong & allowed, pred=logits.argmax(1), size=size)
+
+
+def within_rules(attack: Bound, made: Tensor, clean: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Which examples are inside the bounds and the attack's ball, and how far they are from their inputs, (N,) both."""
+    allowed = inside(made, bounds)
+    size = norms.size(made - clean, norms.check(str(attack.params.get("norm", "linf"))))
+    if attack.params.get("eps") is not None:
+        allowed &= size <= attack.params["eps"] * (1 + 1e-4) + BALL_TOLERANCE
+    return allowed, size
 
 
 def _mask(rows: Tensor, n: int) -> Tensor:

@@ -13,7 +13,14 @@ SAMPLE = 64
 FEW_GRADIENTS = 0.1  # share of inputs without a usable gradient from which on we warn
 
 
-def warnings_of(target: Target, cases: Cases, result: Evaluation) -> list[dict[str, str]]:
+def warnings_of(
+    target: Target,
+    cases: Cases,
+    result: Evaluation,
+    attacks: object = None,
+    rng: object = None,
+    suppressed: object = (),
+) -> list[dict[str, str]]:
     """Every check that fired, as name and message."""
     sample = cases[:SAMPLE].to(target.device)
     with torch.no_grad():

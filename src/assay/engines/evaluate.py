@@ -5,50 +5,55 @@ evaluation resumes after its last block.
 """
 
 import json
-import time
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from assay.core import environment, norms, store
-from assay.core.cases import UNLABELLED, Cases
-from assay.core.chunks import Chunks
+from assay.core.cases import UNLABELLED
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
-from assay.core.shards import decode, encode
-from assay.core.specs import Step
-from assay.core.store import Store
+from assay.core.registry import Bound
+from assay.core.specs import split, steps
 from assay.core.units import budget
-from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.blocks import BLOCK, Blocks, Progress
+from assay.engines.cascade import Column
 from assay.engines.checks import warnings_of
-from assay.engines.evaluation import Evaluation, numbers_table, tally
+from assay.engines.cost import estimate
+from assay.engines.evaluation import Evaluation, numbers_table
 from assay.engines.protocol import protocol_of, to_the_end
 from assay.engines.session import session
-from assay.recipes.recipe import attacks_of
+from assay.engines.tally import tally
+from assay.recipes.recipe import parts_of, wants_each
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data
-from assay.subjects.sources.load import load_target
-from assay.subjects.target import Target, answer, require
+from assay.subjects.sources.load import load_target, trained_with
+from assay.subjects.target import Target, require
 
-BLOCK = 256
+log = logging.getLogger("assay")
 
-Progress = Callable[[Mapping[str, Any]], None]
+LONG = 30.0  # seconds from which on an estimate is worth a line
+
+Eps = str | float | Sequence[float] | None
+Model = str | nn.Module | Target
 
 
 def evaluate(
-    model: str | nn.Module | Target,
+    model: Model,
     data: str | Data,
     *,
-    suite: str | tuple[Step, ...] = "fast",
-    eps: str | float | None = None,
+    suite: Any = "fast",
+    eps: Eps = None,
     norm: str = "linf",
-    static_from: str | nn.Module | Target | None = None,
+    seen: Any = None,
+    static_from: Model | None = None,
     save: str | None = None,
     each: bool = False,
+    ignore: Sequence[str] = (),
     seed: int = 0,
     batch: int = BLOCK,
     device: str = "auto",
@@ -61,8 +66,10 @@ def evaluate(
     """Accuracy of a model, clean and under attack.
 
     The suite is a cascade: an attack sees only inputs that survived those before it, and its accuracy is what is left
-    after it. With ``each``, every attack sees every rightly classified input. ``static_from`` adds a column of its own:
-    examples made on that other model and judged here. ``save`` keeps every example made in a run of that name.
+    after it. With ``each``, every attack sees every rightly classified input. Several ``eps`` ("0.1,0.2,0.3") give a
+    curve. ``seen`` names the attacks the model was trained with where its checkpoint does not. ``static_from`` adds a
+    column of its own: examples made on that other model and judged here. ``save`` keeps every example made in a run of
+    that name. ``ignore`` names trust checks that are not to be made.
     """
     given = load_data(data, part="test")
     target = load_target(model, data=given, device=device, mean=mean, std=std)
@@ -70,48 +77,38 @@ def evaluate(
     labelled = given.cases[given.cases.y != UNLABELLED]
     if not len(labelled):
         raise NothingToTest(f"{given.name} has no labels, so there is no accuracy to measure")
-    norms.check(norm)
-    attacks = attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm})
-    protocol = protocol_of(_name(model), target, given, attacks, eps, seed=seed, each=each)
-    columns = {"attacks": Column(target, target, attacks)}
+    source = None
     if static_from is not None:
         source = load_target(static_from, data=given, device=device, mean=mean, std=std)
         if fitted(source, given) is not given:
             raise UsageError(
                 "the model of --static-from orders its classes otherwise than the target; retrain one of them"
             )
-        columns["static"] = Column(source, target, {name: to_the_end(attack) for name, attack in attacks.items()})
+    sizes, text = _sizes(eps)
+    trained = None if seen is None else tuple(steps(seen))
+    columns = _columns(model, target, source, suite, sizes, norm, trained)
+    attacks = {label: attack for column in columns.values() for label, attack in column.attacks.items()}
+    each = each or wants_each(suite)
+    protocol = protocol_of(_name(model), target, given, attacks, text, seed=seed, each=each, curve=len(sizes) > 1)
     for column in columns.values():
-        for name, attack in attacks.items():
-            require(column.maker, attack.entry.needs, f"attack {name!r}")
-    for attack in (a for a in attacks.values() if not a.from_file):
-        # Once on no inputs at all: parameters that cannot work are refused before a run folder is made.
-        none = torch.zeros(0, dtype=torch.int64, device=target.device)
-        x = torch.zeros(0, *target.spec.shape, device=target.device)
-        attack(columns["attacks"].maker, x, none, rng=Stream(0).rows(none))
+        _try_out(column)
     with ExitStack() as open_for_run:
         open_for_run.enter_context(session(deterministic=deterministic))
         for column in columns.values():
             open_for_run.enter_context(column.maker.ready())
             open_for_run.enter_context(column.judge.ready())
+        cost = estimate(target, labelled, (a for c in columns.values() for a in c.attacks.values()))
+        if cost.at_most > LONG:
+            log.info("this takes %s%s", cost, "" if save else "; --save NAME makes it resumable")
         keep = None
         if save is not None:
             config = _config(model, target, given, columns, protocol, batch)
             keep = open_for_run.enter_context(store.opened(save, config, environment.describe(), fresh=fresh))
-        work = _Work(
-            target,
-            labelled,
-            columns,
-            Stream(seed, ("eval",)),
-            batch,
-            each,
-            keep,
-            progress or (lambda _: None),
-        )
-        blocks = work.blocks()
+        rng = Stream(seed, ("eval",))
+        work = Blocks(target, labelled, columns, rng, batch, each, keep, progress or (lambda _: None))
         static = None if static_from is None else _name(static_from)
-        result = tally(blocks, target.spec.classes, protocol, static=static)
-        result.warnings = warnings_of(target, labelled, result)
+        result = tally(work.all(), columns, target.spec.classes, protocol, static=static)
+        result.warnings = warnings_of(target, labelled, result, attacks, rng.at("checks"), ignore)
         if keep is not None:
             result.run = str(keep.path)
             if next(keep.commits("numbers"), None) is None:
@@ -120,80 +117,56 @@ def evaluate(
     return result
 
 
-class _Work:
-    """The blocks of one evaluation."""
-
-    def __init__(
-        self,
-        target: Target,
-        cases: Cases,
-        columns: dict[str, Column],
-        rng: Stream,
-        batch: int,
-        each: bool,
-        keep: Store | None,
-        progress: Progress,
-    ) -> None:
-        self.target, self.cases, self.columns, self.rng, self.batch = target, cases, columns, rng, batch
-        self.each, self.keep, self.progress = each, keep, progress
-        self.chunks = Chunks(batch)
-        self.seconds = 0.0
-
-    def blocks(self) -> list[Block]:
-        done = [] if self.keep is None else list(self.keep.commits("eval"))
-        results = []
-        began = time.perf_counter()
-        for number, start in enumerate(range(0, len(self.cases), self.batch)):
-            if number < len(done):
-                assert self.keep is not None  # `done` is empty otherwise
-                results.append(_stored(self.keep, done[number].files, done[number].meta))
-                continue
-            block, made = self._one(self.cases[start : start + self.batch].to(self.target.device))
-            results.append(block)
-            if self.keep is not None:
-                self.keep.commit(_files(len(self.keep.lines), block, made), kind="eval", seconds=block.seconds)
-            self.seconds = time.perf_counter() - began
-            self.progress({"done": start + len(block.right), "of": len(self.cases), "seconds": self.seconds})
-        return results
-
-    def _one(self, cases: Cases) -> tuple[Block, list[Cases]]:
-        logits = answer(self.target, cases.x, self.chunks)
-        right = logits.argmax(1) == cases.y
-        block = Block(cases.y.cpu(), right.cpu(), {}, {}, {})
-        made: list[Cases] = []
-        for name, column in self.columns.items():
-            made += run_suite(column, cases, right, self.rng, self.chunks, block, name, each=self.each)
-        return block, made
+def _sizes(eps: Eps) -> tuple[list[float | None], str | None]:
+    """The sizes of the ball, growing, and how they were written."""
+    if eps is None:
+        return [None], None
+    parts: Sequence[str | float]
+    if isinstance(eps, str):
+        parts = split(eps)
+    elif isinstance(eps, (int, float)):
+        parts = [eps]
+    else:
+        parts = list(eps)
+    sizes = sorted({budget(part) for part in parts})
+    if not sizes:
+        raise UsageError("eps is empty; give a size such as 0.1 or 8/255, or several for a curve: 0.1,0.2,0.3")
+    return [*sizes], ",".join(map(str, parts))
 
 
-def _files(number: int, block: Block, made: list[Cases]) -> dict[str, bytes]:
-    """A block's outcome, and every example it made with the label of its parent."""
-    files = {f"state/block-{number:06d}.safetensors": encode(block.tensors())}
-    if made:
-        every = Cases.cat(made)
-        columns: dict[str, Tensor] = {"x": every.x, "y": every.y, "origin": every.origin, **every.info}
-        files[f"cases/step-{number:06d}.safetensors"] = encode(columns)
-    return files
+def _columns(
+    model: Model,
+    target: Target,
+    source: Target | None,
+    suite: Any,
+    sizes: list[float | None],
+    norm: str,
+    trained: tuple[Any, ...] | None,
+) -> dict[str, Column]:
+    """The columns of the evaluation: one a part of the suite, and ``static``."""
+    norms.check(norm)
+    if trained is None and isinstance(model, str):
+        trained = trained_with(model)
+    parts: dict[str, dict[str, Bound]] = {}
+    for eps in sizes:
+        for part, attacks in parts_of(suite, {"eps": eps, "norm": norm}, trained).items():
+            named = attacks if len(sizes) == 1 else {f"{label} eps={eps:g}": a for label, a in attacks.items()}
+            parts.setdefault(part, {}).update(named)
+    columns = {part: Column(target, target, attacks) for part, attacks in parts.items()}
+    if source is not None:
+        ends = {label: to_the_end(a) for attacks in parts.values() for label, a in attacks.items()}
+        columns["static"] = Column(source, target, ends)
+    return columns
 
 
-def _stored(run: Store, files: Mapping[str, str], meta: Mapping[str, Any]) -> Block:
-    name = next(file for file in files if file.startswith("state/"))
-    return Block.of(decode(run.file(name)), dict(meta["seconds"]))
-
-
-def load_examples(run: str | Path) -> Cases:
-    """Every example that ``save`` kept: ``attack`` is its place in the suite, ``success`` if it fools the target."""
-    folder = store.read(store.find_run(run))
-    parts = []
-    for line in folder.commits("eval"):
-        for name in line.files:
-            if name.startswith("cases/"):
-                columns = decode(folder.file(name))
-                x, y, origin = (columns.pop(key) for key in ("x", "y", "origin"))
-                parts.append(Cases(x, y, origin, columns))
-    if not parts:
-        raise NothingToTest(f"run {folder.name} holds no examples")
-    return Cases.cat(parts)
+def _try_out(column: Column) -> None:
+    """Refuse attacks and parameters that cannot work before a run folder is made: once on no inputs at all."""
+    for label, attack in column.attacks.items():
+        require(column.maker, attack.entry.needs, f"attack {label!r}")
+        if not attack.from_file:
+            none = torch.zeros(0, dtype=torch.int64, device=column.maker.device)
+            x = torch.zeros(0, *column.maker.spec.shape, device=column.maker.device)
+            attack(column.maker, x, none, rng=Stream(0).rows(none))
 
 
 def _name(model: object) -> str:
@@ -209,14 +182,10 @@ def _config(
     protocol: Mapping[str, Any],
     batch: int,
 ) -> dict[str, dict[str, Any]]:
-    names = {name: column.maker.fingerprint() for name, column in columns.items() if name != "attacks"}
+    static = {"static": columns["static"].maker.fingerprint()} if "static" in columns else {}
     return {
         "run": {"kind": "eval", "seed": protocol["seed"], "block": batch, "cascade": protocol["cascade"]},
-        "target": {
-            "model": _name(model),
-            "fingerprint": target.fingerprint(),
-            **names,
-        },
+        "target": {"model": _name(model), "fingerprint": target.fingerprint(), **static},
         "data": {"spec": data.name, "fingerprint": data.fingerprint()},
         "suite": dict(protocol["attacks"]),
     }

@@ -1,14 +1,17 @@
 """The numbers of an evaluation, each with its interval and what it means."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean
 from assay.core.stats import wilson
-from assay.engines.cascade import Block
+from assay.engines.cascade import Effort
+from assay.engines.protocol import differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +34,70 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the perturbations of an attack that looks for the smallest are, over the inputs it broke."""
+
+    n: int
+    mean: float
+    low: float  # first tenth
+    median: float
+    high: float  # last tenth
+
+    @staticmethod
+    def of(sizes: Tensor) -> "Sizes | None":
+        """Of the finite sizes (the others stand for inputs that did not break)."""
+        found = sizes[sizes.isfinite()].double()
+        if not len(found):
+            return None
+        low, median, high = found.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
+        return Sizes(len(found), float(found.mean()), low, median, high)
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"mean": self.mean, "p10": self.low, "median": self.median, "p90": self.high}
+        return {"n": self.n, **{name: round(value, 6) for name, value in numbers.items()}}
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """An attack's part: what is left after it, how many inputs it saw and broke, how long it took."""
+    """An attack's part: what is left after it, how many inputs it saw and broke, and what it took.
+
+    Success is counted over the inputs it was tried on, all of them rightly classified before.
+    """
 
     left: Share
     tried: int
     broken: int
-    seconds: float
+    effort: Effort
+    sizes: Sizes | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return self.left.to_json() | {
+        told = self.left.to_json() | {
             "tried": self.tried,
             "broken": self.broken,
-            "seconds": round(self.seconds, 3),
+            "success_rate": round(self.broken / self.tried, 6) if self.tried else None,
+            "queries": {"forward": self.effort.forward, "gradient": self.effort.gradient},
+            "seconds": round(self.effort.seconds, 3),
         }
+        return told | ({"size": self.sizes.to_json()} if self.sizes is not None else {})
 
 
 @dataclass(slots=True)
 class Evaluation:
-    """Clean accuracy, accuracy under each attack, and the pointwise worst case, under one protocol."""
+    """Clean accuracy, accuracy under each attack, and the pointwise worst case, under one protocol.
+
+    ``parts`` has the worst cases of ``seen`` and ``unseen`` attacks apart, ``curve`` that at each of several eps,
+    ``mean`` the mean over attacks that each saw every input, ``minimal`` the smallest perturbations found.
+    """
 
     clean: Share
     attacks: dict[str, Outcome]
     worst: Share
     per_class: dict[str, dict[str, Any]]
     protocol: dict[str, Any]
+    parts: dict[str, Share] = field(default_factory=dict)
+    curve: dict[float, Share] = field(default_factory=dict)
+    mean: float | None = None
+    minimal: Sizes | None = None
     static: dict[str, Outcome] = field(default_factory=dict)
     static_worst: Share | None = None
     static_from: str | None = None
@@ -63,11 +105,23 @@ class Evaluation:
     run: str | None = None
 
     def accuracy(self, name: str = "worst") -> float:
-        """Accuracy ``clean``, ``worst``, or under the attack of that name (white box)."""
-        shares = {"clean": self.clean, "worst": self.worst, **{n: o.left for n, o in self.attacks.items()}}
+        """Accuracy ``clean``, ``worst``, of a part (``seen``), or under the attack of that name (white box)."""
+        shares = {
+            "clean": self.clean,
+            "worst": self.worst,
+            **{n: o.left for n, o in self.attacks.items()},
+            **self.parts,
+        }
         if name not in shares:
             raise UsageError(f"no number {name!r} in this evaluation; {did_you_mean(name, shares)}")
         return shares[name].accuracy
+
+    def compared(self, other: "Evaluation", name: str = "worst") -> float:
+        """How much higher this accuracy is than the other's; numbers of unlike protocols are refused."""
+        unlike = differences(self.protocol, other.protocol)
+        if unlike:
+            raise UsageError(f"these numbers cannot be compared: {'; '.join(unlike)}")
+        return self.accuracy(name) - other.accuracy(name)
 
     @property
     def unreliable(self) -> bool:
@@ -83,6 +137,14 @@ class Evaluation:
             "unreliable": self.unreliable,
             "protocol": self.protocol,
         }
+        if self.parts:
+            told["parts"] = _shares(self.parts)
+        if self.curve:
+            told["curve"] = [{"eps": eps, **share.to_json()} for eps, share in self.curve.items()]
+        if self.mean is not None:
+            told["mean"] = round(self.mean, 6)
+        if self.minimal is not None:
+            told["minimal"] = self.minimal.to_json()
         if self.static_worst is not None:
             told["static"] = {
                 "from": self.static_from,
@@ -95,37 +157,12 @@ class Evaluation:
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{n} {o.left.accuracy:.3f}" for n, o in self.attacks.items())
-        return f"<clean {self.clean.accuracy:.3f}, {numbers}, worst {self.worst.accuracy:.3f}, n={self.clean.n}>"
+        trust = f", UNRELIABLE: {', '.join(w['name'] for w in self.warnings)}" if self.warnings else ""
+        return f"<clean {self.clean.accuracy:.3f}, {numbers}, worst {self.worst.accuracy:.3f}, n={self.clean.n}{trust}>"
 
 
-def tally(blocks: list[Block], classes: tuple[str, ...], protocol: dict[str, Any], static: str | None) -> Evaluation:
-    """The numbers of all blocks together."""
-    y = torch.cat([block.y for block in blocks])
-    right = torch.cat([block.right for block in blocks])
-    columns = {"attacks": right.clone(), "static": right.clone()}
-    outcomes: dict[str, dict[str, Outcome]] = {"attacks": {}, "static": {}}
-    for key in blocks[0].tried:
-        column, _, name = key.partition("/")
-        tried = torch.cat([block.tried[key] for block in blocks])
-        broken = torch.cat([block.broken[key] for block in blocks])
-        columns[column] &= ~broken
-        left = columns[column] if protocol["cascade"] else right & ~broken
-        outcomes[column][name] = Outcome(
-            Share(int(left.sum()), len(y)),
-            int(tried.sum()),
-            int(broken.sum()),
-            sum(block.seconds[key] for block in blocks),
-        )
-    return Evaluation(
-        clean=Share(int(right.sum()), len(y)),
-        attacks=outcomes["attacks"],
-        worst=Share(int(columns["attacks"].sum()), len(y)),
-        per_class=_per_class(y, right, columns["attacks"], classes),
-        protocol=protocol,
-        static=outcomes["static"],
-        static_worst=Share(int(columns["static"].sum()), len(y)) if static is not None else None,
-        static_from=static,
-    )
+def _shares(named: Mapping[str, Share]) -> dict[str, Any]:
+    return {name: share.to_json() for name, share in named.items()}
 
 
 def numbers_table(result: Evaluation) -> dict[str, Any]:
@@ -136,27 +173,14 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
     for name, outcome in result.attacks.items():
         cells = [outcome.left.to_json(), *([result.static[name].left.to_json()] if static else [])]
         rows.append({"name": f"left after {name}" if protocol["cascade"] else name, "cells": cells})
+    for name, share in result.parts.items():
+        rows.append({"name": f"worst case, {name}", "cells": [share.to_json(), *([{}] if static else [])]})
     worst = [result.worst.to_json(), *([result.static_worst.to_json()] if result.static_worst else [])]
     rows.append({"name": "worst case", "cells": worst})
+    ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps {protocol['eps_text']}"
     return {
-        "title": f"{protocol['data']}, n={protocol['n']}, {protocol['norm']} eps {protocol['eps_text']}",
+        "title": f"{protocol['data']}, n={protocol['n']}{ball}",
         "models": ["white box", *([f"static, made on {result.static_from}"] if static else [])],
         "rows": rows,
         "note": "95 % Wilson intervals. " + " ".join(f"UNRELIABLE: {w['message']}." for w in result.warnings),
     }
-
-
-def _per_class(
-    y: torch.Tensor, right: torch.Tensor, standing: torch.Tensor, classes: tuple[str, ...]
-) -> dict[str, dict[str, Any]]:
-    """Clean and worst-case accuracy of each class that occurs."""
-    table = {}
-    for label in y.unique().tolist():
-        mine = y == label
-        n = int(mine.sum())
-        table[classes[label]] = {
-            "n": n,
-            "clean": Share(int(right[mine].sum()), n).to_json(),
-            "worst": Share(int(standing[mine].sum()), n).to_json(),
-        }
-    return table

@@ -11,7 +11,6 @@ from assay.core.cases import UNLABELLED
 from assay.core.environment import version_of
 from assay.core.errors import UsageError
 from assay.core.registry import Bound
-from assay.core.units import budget
 from assay.subjects.bench import Data
 from assay.subjects.target import Target
 
@@ -23,13 +22,14 @@ def protocol_of(
     target: Target,
     data: Data,
     attacks: Mapping[str, Bound],
-    eps: str | float | None,
+    eps_text: str | None,
     *,
     seed: int,
     each: bool,
+    curve: bool,
 ) -> dict[str, Any]:
     """Model, data, ball, attacks with all their parameters, seed, versions."""
-    size, norm = _ball(attacks)
+    size, norm = _ball(attacks, curve=curve)
     low, high = data.spec.bounds
     if norm == "linf" and size is not None and size > high - low:
         log.warning("eps %g is larger than the whole range [%g, %g] of the inputs", size, low, high)
@@ -39,7 +39,6 @@ def protocol_of(
             log.warning(
                 "attack %s cannot reach the edge of its ball: steps × step is %g of eps; raise either", name, reach
             )
-    typed = eps is not None and size == budget(eps)
     return {
         "model": model,
         "model_fingerprint": target.fingerprint(),
@@ -48,7 +47,7 @@ def protocol_of(
         "n": int((data.cases.y != UNLABELLED).sum()),
         "norm": norm,
         "eps": size,
-        "eps_text": str(eps) if typed else None if size is None else f"{size:g}",
+        "eps_text": eps_text if size is None or eps_text is not None else f"{size:g}",
         "attacks": {name: attack.text for name, attack in attacks.items()},
         "cascade": not each,
         "seed": seed,
@@ -57,16 +56,31 @@ def protocol_of(
     }
 
 
-def _ball(attacks: Mapping[str, Bound]) -> tuple[float | None, str | None]:
-    """The one eps and norm of a suite: a worst case over different balls would be nobody's robustness."""
+def _ball(attacks: Mapping[str, Bound], *, curve: bool) -> tuple[float | None, str | None]:
+    """The one eps and norm of a suite: a worst case over different balls would be nobody's robustness.
+
+    A ``curve`` has several eps, and the largest is that of its worst case.
+    """
     for name, attack in attacks.items():
         if attack.params.get("targeted"):
             raise UsageError(f"attack {name!r} is targeted, and an evaluation has no classes to aim at; leave it out")
     balls = {(a.params["eps"], a.params.get("norm")) for a in attacks.values() if "eps" in a.params}
+    if curve and len({norm for _, norm in balls}) == 1:
+        return max(balls)
     if len(balls) > 1:
-        shown = "; ".join(f"{eps:g} {norm}" for eps, norm in sorted(balls, key=str))
+        shown = "; ".join(f"{'no eps' if eps is None else f'{eps:g}'} {norm}" for eps, norm in sorted(balls, key=str))
         raise UsageError(f"the attacks of one suite must share eps and norm, got {shown}; evaluate them one by one")
     return balls.pop() if balls else (None, None)
+
+
+# What may differ between two numbers that are still compared: the model, and the versions that computed them.
+_FREE = {"model", "model_fingerprint", "assay", "torch", "data"}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """In what two protocols differ so that their numbers must not be compared; the same data may have two names."""
+    keys = [key for key in (*one, *(k for k in other if k not in one)) if key not in _FREE and key != "eps_text"]
+    return [f"{key} {one.get(key)} and {other.get(key)}" for key in keys if one.get(key) != other.get(key)]
 
 
 def to_the_end(attack: Bound) -> Bound:

@@ -98,7 +98,8 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
 
 def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     """How far an evaluation is."""
-    return f"{numbers['done']} of {numbers['of']} cases", numbers["done"] / numbers["of"]
+    now = f", {numbers['attack']}" if numbers.get("attack") else ""
+    return f"{numbers['done']} of {numbers['of']} cases{now}", numbers["done"] / numbers["of"]
 
 
 def train_line(epochs: int | None) -> Callable[[Mapping[str, Any]], tuple[str, float | None]]:

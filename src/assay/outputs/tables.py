@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from assay.engines.evaluation import Evaluation, Outcome, Share
+from assay.engines.evaluation import Evaluation, Outcome, Share, Sizes
+from assay.engines.transfer import Transfer
 from assay.outputs.screen import plain
 
 
@@ -14,29 +15,95 @@ def percent(share: Share) -> str:
     return f"{100 * share.accuracy:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
 
 
+def title_of(result: Evaluation) -> str:
+    """Data, number of inputs, ball and seed: what the numbers of a table have in common."""
+    told = result.protocol
+    ball = "" if told["norm"] is None else f", {told['norm']}"
+    ball += "" if told["eps"] is None else f" eps={told['eps_text']}"
+    return plain(f"{told['data']}, n={told['n']}{ball}, seed {told['seed']}")
+
+
 def evaluation_table(result: Evaluation) -> Table:
     """One row a number; static and white-box numbers in columns of their own."""
-    protocol = result.protocol
-    eps = protocol["eps_text"]
-    meaning = "left after the attacks so far" if protocol["cascade"] else "each attack alone"
+    meaning = "left after the attacks so far" if result.protocol["cascade"] else "each attack alone"
+    star = "*" if result.unreliable else ""
     table = Table(
-        title=plain(f"{protocol['data']}, n={protocol['n']}, {protocol['norm']} eps={eps}, seed {protocol['seed']}"),
-        caption=f"{meaning}; 95 % intervals{' *unreliable, see below' if result.unreliable else ''}",
+        title=title_of(result),
+        caption=f"{meaning}; 95 % intervals; asked = answers and gradients an input"
+        + (" *unreliable, see below" if star else ""),
     )
-    table.add_column("")
-    table.add_column("white box" + ("*" if result.unreliable else ""), justify="right")
-    if result.static_worst is not None:
-        table.add_column(plain(f"static, made on {result.static_from}"), justify="right")
-    table.add_column("tried", justify="right")
-    table.add_column("broken", justify="right")
-    table.add_column("seconds", justify="right")
     static = result.static_worst is not None
-    table.add_row("clean", percent(result.clean), *([""] if static else []), "", "", "")
+    table.add_column("")
+    table.add_column(f"white box{star}", justify="right")
+    if static:
+        table.add_column(plain(f"static, made on {result.static_from}"), justify="right")
+    for column in ("tried", "broken", "asked", "seconds"):
+        table.add_column(column, justify="right")
+
+    def line(name: str, share: str, other: str = "", style: str | None = None) -> None:
+        table.add_row(name, share, *([other] if static else []), "", "", "", "", style=style)
+
+    line("clean", percent(result.clean))
     for name, outcome in result.attacks.items():
         table.add_row(plain(name), *_cells(outcome, result.static.get(name)))
-    worst = [percent(result.static_worst)] if result.static_worst is not None else []
-    table.add_row("worst case", percent(result.worst), *worst, "", "", "", style="bold")
+    for name, share in result.parts.items():
+        line(f"worst case, {name}", percent(share), style="bold")
+    if result.mean is not None and len(result.attacks) > 1:
+        line("mean of the attacks", f"{100 * result.mean:.1f} %")
+    line(
+        "worst case", percent(result.worst), "" if not static else percent(result.static_worst or result.worst), "bold"
+    )
     return table
+
+
+def curve_table(result: Evaluation) -> Table:
+    """Worst-case accuracy at each eps."""
+    table = Table(caption="worst case at each eps; white box; 95 % Wilson intervals")
+    table.add_column(f"eps ({result.protocol['norm']})", justify="right")
+    table.add_column("accuracy", justify="right")
+    for eps, share in result.curve.items():
+        table.add_row(f"{eps:g}", percent(share))
+    return table
+
+
+def sizes_table(result: Evaluation) -> Table:
+    """How small perturbations can be, by attack and pointwise."""
+    table = Table(caption=f"smallest perturbations found ({result.protocol['norm']}), over the inputs that broke")
+    for column in ("attack", "n", "mean", "10 %", "median", "90 %"):
+        table.add_column(column, justify="left" if column == "attack" else "right")
+
+    def line(name: str, sizes: Sizes) -> None:
+        numbers = (sizes.mean, sizes.low, sizes.median, sizes.high)
+        table.add_row(plain(name), str(sizes.n), *(f"{value:.4g}" for value in numbers))
+
+    found = {name: o.sizes for name, o in result.attacks.items() if o.sizes is not None}
+    for name, sizes in found.items():
+        line(name, sizes)
+    if len(found) > 1 and result.minimal is not None:
+        line("smallest", result.minimal)
+    return table
+
+
+def transfer_table(result: Transfer) -> Table:
+    """A row for each model examples were made on; its own, white-box number in a column apart."""
+    told = result.protocol
+    ball = "" if told["eps"] is None else f", {told['norm']} eps={told['eps_text']}"
+    table = Table(
+        title=plain(f"{told['data']}, n={told['n']}{ball}, {', '.join(told['attacks'])}, seed {told['seed']}"),
+        caption="share fooled of the inputs both models get right; 95 % Wilson intervals; static unless said",
+    )
+    table.add_column("made on")
+    table.add_column("white box", justify="right")
+    for name in result.models:
+        table.add_column(plain(f"judged by {name}"), justify="right")
+    for name, row in result.fooled.items():
+        cells = ("–" if other == name else _rate(row[other]) for other in result.models)
+        table.add_row(plain(name), _rate(result.white_box[name]), *cells)
+    return table
+
+
+def _rate(share: Share) -> str:
+    return percent(share) if share.n else "no input is right for both"
 
 
 def per_class_table(result: Evaluation) -> Table:
@@ -56,7 +123,9 @@ def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
         yield percent(static.left)
     yield str(outcome.tried)
     yield str(outcome.broken)
-    yield f"{outcome.seconds:.2f}"
+    tried = max(outcome.tried, 1)
+    yield f"{outcome.effort.forward / tried:.0f} / {outcome.effort.gradient / tried:.0f}"
+    yield f"{outcome.effort.seconds:.2f}"
 
 
 def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:

@@ -27,11 +27,17 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suite:
-    """Attacks run as a cascade: only inputs that are still robust go on to the next."""
+    """Attacks run as a cascade: only inputs that are still robust go on to the next.
+
+    ``relative`` suites depend on what the model was trained with: ``seen`` is that, ``unseen`` the others of its list.
+    """
 
     name: str
     summary: str
-    attacks: tuple[Step, ...]
+    paper: str = ""
+    attacks: tuple[Step, ...] = ()
+    each: bool = False  # every attack sees every input
+    relative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,43 @@ def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -
     return Stages(recipe.name, **bound)
 
 
-def attacks_of(suite: str | tuple[Step, ...] | list[Step], offered: Params) -> dict[str, Bound]:
-    """The attacks of a suite by name, in order; members of a list may be suites themselves."""
+def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> dict[str, dict[str, Bound]]:
+    """The attacks of a suite in parts: ``seen`` and ``unseen`` stand apart, everything else is ``attacks``.
+
+    ``trained`` are the attacks the model was trained with, None where nobody knows.
+    """
+    parts: dict[str, list[Any]] = {}
+    for name, params in steps(suite):
+        relative = isinstance(name, str) and name in ("seen", "unseen")
+        if relative and trained is None:
+            raise UsageError(f"suite {name!r}: nothing says what this model was trained with; name it: --seen fgsm,pgd")
+        if not relative:
+            parts.setdefault("attacks", []).append((name, params))
+        elif name == "seen":
+            if not trained:
+                raise UsageError("suite 'seen': this model was trained without attacks; --suite unseen takes them all")
+            parts["seen"] = [(n, {**own, **params}) for n, own in map(step, trained or ())]
+        else:
+            known = {canonical(step(member)[0]) for member in trained or ()}
+            pool = lookup("suite", "unseen")[1].attacks
+            parts["unseen"] = [_with(m, params) for m in pool if canonical(step(m)[0]) not in known]
+    return {part: attacks_of(members, offered) for part, members in (parts or {"attacks": []}).items()}
+
+
+def wants_each(suite: Any) -> bool:
+    """Whether a suite among those named measures every attack on every input."""
+    own = {canonical(n): n for n in names("suite")}
+    known = [own[canonical(n)] for n, _ in steps(suite) if isinstance(n, str) and canonical(n) in own]
+    return any(lookup("suite", name)[1].each for name in known)
+
+
+def attacks_of(suite: Any, offered: Params) -> dict[str, Bound]:
+    """The attacks of a suite by name, in order; members of a list may be suites, or objects of other libraries."""
     found: list[tuple[Step, Bound]] = []
     for name, params in steps(suite):
-        if python_file(name) is None and canonical(name) in map(canonical, names("suite")):
+        if not isinstance(name, str):
+            found.append(((name, params), bind("attack", name, params, offered)))
+        elif python_file(name) is None and canonical(name) in map(canonical, names("suite")):
             members: tuple[Step, ...] = lookup("suite", name)[1].attacks
             found += [(m, bind("attack", *_with(m, params), offered)) for m in members]
         elif python_file(name) is None and canonical(name) not in map(canonical, names("attack")):
@@ -105,7 +143,7 @@ def _labelled(found: list[tuple[Step, Bound]]) -> dict[str, Bound]:
         name = bound.entry.name
         if plain.count(name) > 1:
             inside = ", ".join(f"{k}={v}" for k, v in step(given)[1].items())
-            name = f"{name}({inside})" if inside else name
+            name = f"{name}({inside})" if inside else bound.text if bound.entry.facts is not None else name
         if name in labelled:
             raise UsageError(f"the suite names {name} twice")
         labelled[name] = bound

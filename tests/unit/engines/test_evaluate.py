@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from assay.cli import run
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
-from assay.engines.evaluate import evaluate, load_examples
+from assay.engines.blocks import load_examples
+from assay.engines.evaluate import evaluate
 from assay.subjects.bench import Data
 from assay.subjects.sources.module import ModuleTarget
 
@@ -216,8 +217,8 @@ def test_targeted_attacks_and_mixed_balls_are_refused() -> None:
         evaluate(target(), data, suite="pgd(targeted=true)", eps=0.1)
     with pytest.raises(UsageError, match=r"must share eps and norm, got 0\.1 linf; 0\.5 linf"):
         evaluate(target(), data, suite="fgsm(eps=0.5),pgd", eps=0.1)
-    with pytest.raises(UsageError, match="know linf and l2, not l1"):
-        evaluate(target(), data, suite="pgd", eps=1, norm="l1")
+    with pytest.raises(UsageError, match="know linf, l2 and l1"):
+        evaluate(target(), data, suite="pgd", eps=1, norm="l0")
     assert evaluate(target(), data, suite="pgd(eps=0.05)").protocol["eps_text"] == "0.05"
 
 

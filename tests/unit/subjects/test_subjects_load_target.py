@@ -209,7 +209,7 @@ class Answers:
 
 
 def test_training_needs_a_module() -> None:
-    with pytest.raises(UsageError, match="training needs a torch module; this target only answers"):
+    with pytest.raises(UsageError, match="this needs a torch module; the target only answers"):
         module_of(Answers())  # type: ignore[arg-type]  # what a user without types would hand in
 
 

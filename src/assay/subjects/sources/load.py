@@ -10,9 +10,11 @@ from torch import nn
 
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
-from assay.core.registry import bind, load_object
-from assay.core.specs import python_file, step
+from assay.core.registry import bind
+from assay.core.specs import Step, python_file, step
+from assay.core.userfile import load_object
 from assay.subjects.bench import Data
+from assay.subjects.counted import Counted
 from assay.subjects.sources import checkpoint, facts
 from assay.subjects.sources.module import ModuleTarget, normalised, probed
 from assay.subjects.target import Target
@@ -133,6 +135,22 @@ def spec_of(meta: Mapping[str, Any], data: Data | None, path: Path) -> InputSpec
 
 def module_of(target: Target) -> nn.Module:
     """The module inside a target that has one."""
+    if isinstance(target, Counted):
+        return module_of(target.target)
     if not isinstance(target, ModuleTarget):
-        raise UsageError("training needs a torch module; this target only answers")
+        raise UsageError("this needs a torch module; the target only answers")
     return target.module
+
+
+def trained_with(model: str) -> tuple[Step, ...] | None:
+    """The attacks a checkpoint of ours was trained with, () for none, and None where nothing is known."""
+    _, _, file = model.partition("@")
+    told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
+    if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
+        return None
+    attack = step(told["trainer"])[1].get("attack")
+    if attack is None:
+        return ()
+    name, params = step(attack)
+    params.pop("early_stop", None)  # how far training went on after a success is not part of the attack
+    return ((name, params),)

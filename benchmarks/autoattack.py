@@ -1,0 +1,114 @@
+"""Suite ``autoattack`` against pyautoattack, the packaged port of the original, on the same weights and images.
+
+    python benchmarks/autoattack.py lenet5@mnist.safetensors --data 'mnist/test[:1000]' --eps 0.1
+    python benchmarks/autoattack.py resnet18@c.safetensors --data cifar10/test --eps 8/255 --memory
+
+Prints both robust accuracies, on how many images they differ and who is right there, and seconds. Exit 1 where ours
+leaves more than one image in 200 standing that the peer broke, net. With ``--memory``, ours alone, and the memory in
+use after each block: exit 1 where the last quarter of the blocks uses over 5 % more than the second quarter.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core.allocator import keep_blocks
+from assay.core.units import number
+from assay.engines.evaluate import evaluate
+from assay.subjects.data.load import load_data
+from assay.subjects.sources.load import load_target, module_of
+
+PEER_NORM = {"linf": "Linf", "l2": "L2"}
+
+
+def peer_standing(net: torch.nn.Module, x: Tensor, y: Tensor, eps: float, norm: str) -> Tensor:
+    """Which images are still right after pyautoattack's standard version."""
+    from pyautoattack import AutoAttack
+
+    attack = AutoAttack(net, norm=PEER_NORM[norm], eps=eps, version="standard", device=str(x.device))
+    made, _ = attack.run_standard_evaluation(x, y, batch_size=256)
+    with torch.no_grad():
+        return torch.cat([net(part).argmax(1) for part in made.split(256)]) == y
+
+
+def in_use(device: torch.device) -> float:
+    """MiB in use now: on the GPU what torch holds, else the resident set of this process."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device) / 2**20
+    with open("/proc/self/statm") as file:  # noqa: PTH123  not a file to speak of
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def memory(args: argparse.Namespace) -> int:
+    target = load_target(args.model, device=args.device)
+    used: list[float] = []
+    began = time.perf_counter()
+
+    def note(numbers: Mapping[str, Any]) -> None:
+        if not numbers.get("attack"):
+            used.append(in_use(target.device))
+            print(
+                f"{numbers['done']:6} of {numbers['of']}  {time.perf_counter() - began:7.1f} s  {used[-1]:9.1f} MiB",
+                flush=True,
+            )
+
+    result = evaluate(
+        target, args.data, suite="autoattack", eps=args.eps, norm=args.norm, batch=args.batch, progress=note
+    )
+    quarter = max(1, len(used) // 4)
+    early, late = max(used[quarter : 2 * quarter] or used), max(used[-quarter:])
+    print(f"\n{result}\nMiB in use after a block: second quarter at most {early:.1f}, last quarter {late:.1f}")
+    if target.device.type == "cuda":
+        print(f"peak {torch.cuda.max_memory_allocated(target.device) / 2**20:.0f} MiB")
+    return int(late > 1.05 * early)
+
+
+def agreement(args: argparse.Namespace) -> int:
+    target = load_target(args.model, device=args.device)
+    data = load_data(args.data)
+    standing: dict[str, Tensor] = {}
+    began = time.perf_counter()
+    result = evaluate(target, data, suite="autoattack", eps=args.eps, norm=args.norm, save=args.save, batch=args.batch)
+    ours = time.perf_counter() - began
+    cases = data.cases.to(target.device)
+    with target.ready():
+        net = module_of(target)
+        began = time.perf_counter()
+        standing["peer"] = peer_standing(net, cases.x, cases.y, number(args.eps), args.norm)
+        theirs = time.perf_counter() - began
+    n, left, peer = result.worst.n, result.worst.right, int(standing["peer"].sum())
+    print(
+        f"\n{args.model} on {data.name}, {args.norm} eps {args.eps}, n={n}, {target.device}, torch {torch.__version__}"
+    )
+    for name, outcome in result.attacks.items():
+        told = f"{outcome.tried:6} tried {outcome.broken:6} broken {outcome.effort.seconds:9.1f} s"
+        print(f"  {name:10} {told}")
+    print(f"clean {result.clean.right}/{n}; warnings: {', '.join(w['name'] for w in result.warnings) or 'none'}")
+    print(f"robust: assay {left}/{n} in {ours:.1f} s (with trust checks), pyautoattack {peer}/{n} in {theirs:.1f} s")
+    print(f"difference {left - peer:+d} (may be at most +{n // 200}), time ratio {ours / theirs:.2f}")
+    return int(left - peer > n // 200)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--eps", required=True)
+    parser.add_argument("--norm", default="linf")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--save", default=None)
+    parser.add_argument("--memory", action="store_true")
+    args = parser.parse_args()
+    keep_blocks()
+    return memory(args) if args.memory else agreement(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

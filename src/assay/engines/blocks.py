@@ -1,0 +1,104 @@
+"""The blocks of an evaluation: each a pure function of its rows, kept where there is a run to keep them in."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from assay.core import store
+from assay.core.cases import Cases
+from assay.core.chunks import Chunks
+from assay.core.errors import NothingToTest
+from assay.core.randomness import Stream
+from assay.core.shards import decode, encode
+from assay.core.store import Store
+from assay.engines.cascade import Block, Column, run_suite
+from assay.subjects.target import Target, answer
+
+BLOCK = 256
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+class Blocks:
+    """The work of one evaluation, block by block."""
+
+    def __init__(
+        self,
+        target: Target,
+        cases: Cases,
+        columns: Mapping[str, Column],
+        rng: Stream,
+        batch: int,
+        each: bool,
+        keep: Store | None,
+        progress: Progress,
+    ) -> None:
+        self.target, self.cases, self.columns, self.rng, self.batch = target, cases, columns, rng, batch
+        self.each, self.keep, self.progress = each, keep, progress
+        self.chunks = Chunks(batch)
+        self.seconds = 0.0
+
+    def all(self) -> list[Block]:
+        """Every block, those of an earlier call read from the run."""
+        done = [] if self.keep is None else list(self.keep.commits("eval"))
+        results = []
+        began = time.perf_counter()
+        for number, start in enumerate(range(0, len(self.cases), self.batch)):
+            if number < len(done):
+                assert self.keep is not None  # `done` is empty otherwise
+                results.append(_stored(self.keep, done[number].files, done[number].meta))
+                continue
+
+            def tell(attack: str, at: int = start) -> None:
+                self.seconds = time.perf_counter() - began
+                self.progress({"done": at, "of": len(self.cases), "seconds": self.seconds, "attack": attack})
+
+            block, made = self._one(self.cases[start : start + self.batch].to(self.target.device), tell)
+            results.append(block)
+            if self.keep is not None:
+                effort = {key: list(dataclasses.astuple(e)) for key, e in block.effort.items()}
+                self.keep.commit(_files(len(self.keep.lines), block, made), kind="eval", effort=effort)
+            tell("", start + len(block.right))
+        return results
+
+    def _one(self, cases: Cases, tell: Callable[[str], None]) -> tuple[Block, list[Cases]]:
+        right = answer(self.target, cases.x, self.chunks).argmax(1) == cases.y
+        block = Block(cases.y.cpu(), right.cpu())
+        made: list[Cases] = []
+        for name, column in self.columns.items():
+            made += run_suite(column, cases, right, self.rng, self.chunks, block, name, each=self.each, watch=tell)
+        return block, made
+
+
+def _files(number: int, block: Block, made: list[Cases]) -> dict[str, bytes]:
+    """A block's outcome, and every example it made with the label of its parent."""
+    files = {f"state/block-{number:06d}.safetensors": encode(block.tensors())}
+    if made:
+        every = Cases.cat(made)
+        columns: dict[str, Tensor] = {"x": every.x, "y": every.y, "origin": every.origin, **every.info}
+        files[f"cases/step-{number:06d}.safetensors"] = encode(columns)
+    return files
+
+
+def _stored(run: Store, files: Mapping[str, str], meta: Mapping[str, Any]) -> Block:
+    name = next(file for file in files if file.startswith("state/"))
+    return Block.of(decode(run.file(name)), dict(meta["effort"]))
+
+
+def load_examples(run: str | Path) -> Cases:
+    """Every example that ``save`` kept: ``attack`` is its place in the suite, ``success`` if it fools the target."""
+    folder = store.read(store.find_run(run))
+    parts = []
+    for line in folder.commits("eval"):
+        for name in line.files:
+            if name.startswith("cases/"):
+                columns = decode(folder.file(name))
+                x, y, origin = (columns.pop(key) for key in ("x", "y", "origin"))
+                parts.append(Cases(x, y, origin, columns))
+    if not parts:
+        raise NothingToTest(f"run {folder.name} holds no examples")
+    return Cases.cat(parts)

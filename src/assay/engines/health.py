@@ -1,0 +1,40 @@
+"""The trust checks alone, without a suite."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.core.cases import UNLABELLED
+from assay.core.errors import NothingToTest
+from assay.core.randomness import Stream
+from assay.core.registry import names
+from assay.core.units import budget
+from assay.engines.checks import checks_only
+from assay.engines.session import session
+from assay.subjects.bench import Data, fitted
+from assay.subjects.data.load import load_data
+from assay.subjects.sources.load import load_target
+
+
+def check_trust(
+    model: Any,
+    data: str | Data,
+    *,
+    eps: str | float,
+    norm: str = "linf",
+    ignore: Sequence[str] = (),
+    seed: int = 0,
+    device: str = "auto",
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+) -> dict[str, Any]:
+    """Whether numbers measured on this model in this ball could be trusted: which checks were made, which fired."""
+    given = load_data(data, part="test")
+    target = load_target(model, data=given, device=device, mean=mean, std=std)
+    given = fitted(target, given)
+    labelled = given.cases[given.cases.y != UNLABELLED]
+    if not len(labelled):
+        raise NothingToTest(f"{given.name} has no labels, so nothing can be checked")
+    with session(deterministic=False), target.ready():
+        warnings = checks_only(target, labelled, budget(eps), norm, Stream(seed, ("eval", "checks")), ignore)
+    made = [name for name in names("check") if name not in set(ignore)]
+    return {"checks": made, "ignored": sorted(ignore), "warnings": warnings, "unreliable": bool(warnings)}

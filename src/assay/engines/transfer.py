@@ -1,0 +1,123 @@
+"""The transfer matrix: examples made on one model, judged by the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from assay.core.cases import UNLABELLED, Cases
+from assay.core.chunks import Chunks
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.randomness import Stream
+from assay.core.units import budget
+from assay.engines.blocks import BLOCK, Progress
+from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.evaluation import Share
+from assay.engines.protocol import protocol_of, to_the_end
+from assay.engines.session import session
+from assay.recipes.recipe import attacks_of
+from assay.subjects.bench import Data, fitted
+from assay.subjects.data.load import load_data
+from assay.subjects.sources.load import load_target
+from assay.subjects.target import Target, answer, require
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """``fooled[a][b]``: of the inputs that a and b both get right, those that b gets wrong as attacked on a.
+
+    Where a and b are one model the number is white-box and stands in ``white_box``, not in the matrix. A share counts
+    an input as fooled where any attack of the suite fooled it; ``Share.right`` is their number.
+    """
+
+    models: tuple[str, ...]
+    fooled: dict[str, dict[str, Share]]
+    white_box: dict[str, Share]
+    protocol: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        def told(share: Share) -> dict[str, Any]:
+            rate = share.to_json()
+            return {"rate": rate.pop("accuracy"), **rate} if share.n else {"rate": None, "n": 0}
+
+        return {
+            "models": list(self.models),
+            "fooled": {a: {b: told(share) for b, share in row.items()} for a, row in self.fooled.items()},
+            "white_box": {a: told(share) for a, share in self.white_box.items()},
+            "protocol": self.protocol,
+        }
+
+
+def transfer(
+    models: Sequence[Any],
+    data: str | Data,
+    *,
+    suite: Any = "pgd",
+    eps: str | float | None = None,
+    norm: str = "linf",
+    names: Sequence[str] = (),
+    seed: int = 0,
+    batch: int = BLOCK,
+    device: str = "auto",
+    deterministic: bool = False,
+    progress: Progress | None = None,
+) -> Transfer:
+    """Attack every model and judge what comes out by every other; examples are made without early stop."""
+    given = load_data(data, part="test")
+    labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
+    if len(models) < 2 or len(set(labels)) != len(models):
+        raise UsageError("a transfer matrix needs two or more models, each with a name of its own")
+    targets = {n: load_target(m, data=given, device=device) for n, m in zip(labels, models, strict=True)}
+    if any(fitted(target, given) is not given for target in targets.values()):
+        raise UsageError("the models order their classes otherwise than the data; retrain them on these data")
+    cases = given.cases[given.cases.y != UNLABELLED]
+    if not len(cases):
+        raise NothingToTest(f"{given.name} has no labels, so nobody knows what is fooled")
+    attacks = {
+        label: to_the_end(a)
+        for label, a in attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm}).items()
+    }
+    first = next(iter(targets.values()))
+    text = None if eps is None else str(eps)
+    protocol = protocol_of("", first, given, attacks, text, seed=seed, each=True, curve=False)
+    protocol |= {"model": list(labels), "model_fingerprint": [t.fingerprint() for t in targets.values()]}
+    for target in targets.values():
+        for label, attack in attacks.items():
+            require(target, attack.entry.needs, f"attack {label!r}")
+    rates = _Rates(targets, batch)
+    with session(deterministic=deterministic):
+        for place, (name, maker) in enumerate(targets.items()):
+            for start in range(0, len(cases), batch):
+                block = cases[start : start + batch].to(maker.device)
+                rates.add(name, block, Column(maker, maker, attacks), Stream(seed, ("transfer",)))
+                if progress is not None:
+                    progress({"done": place * len(cases) + start + len(block), "of": len(targets) * len(cases)})
+    return rates.result(protocol)
+
+
+class _Rates:
+    def __init__(self, targets: dict[str, Target], batch: int) -> None:
+        self.targets, self.chunks = targets, Chunks(batch)
+        self.counts = {a: {b: [0, 0] for b in targets} for a in targets}
+
+    def add(self, name: str, cases: Cases, column: Column, rng: Stream) -> None:
+        right = {b: answer(t, cases.x, self.chunks).argmax(1) == cases.y for b, t in self.targets.items()}
+        outcome = Block(cases.y.cpu(), right[name].cpu())
+        made = Cases.cat(run_suite(column, cases, right[name], rng, self.chunks, outcome, "made", each=True))
+        rows = right[name].nonzero().flatten().cpu().repeat(len(column.attacks))  # attack by attack, as they were made
+        for b, judge in self.targets.items():
+            if name == b:
+                wrong = made.info["success"]
+            else:
+                wrong = answer(judge, made.x, self.chunks).argmax(1).cpu() != made.y
+            fooled = torch.zeros(len(cases), dtype=torch.bool)
+            fooled[rows[wrong]] = True
+            both = (right[name] & right[b]).cpu()
+            self.counts[name][b][0] += int((fooled & both).sum())
+            self.counts[name][b][1] += int(both.sum())
+
+    def result(self, protocol: dict[str, Any]) -> Transfer:
+        shares = {a: {b: Share(*count) for b, count in row.items()} for a, row in self.counts.items()}
+        white = {a: row.pop(a) for a, row in shares.items()}
+        return Transfer(tuple(self.targets), shares, white, protocol)

@@ -1,0 +1,123 @@
+"""FAB-T: the fast adaptive boundary attack towards one rival class after another."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.core import norms
+from assay.core.aims import aim
+from assay.core.errors import UsageError
+from assay.core.norms import Norm
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.attacks.gradient import jacobian
+from assay.stages.attacks.hyperplane import onto
+from assay.stages.attacks.minimal import check_norm, check_positive, closer, column, kept
+from assay.subjects.target import Target
+
+
+@register("attack", paper="Croce and Hein 2020", needs=("grad",))
+def fab_t(
+    target: Target,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rng: Rows,
+    eps: float | None = None,
+    norm: str = "linf",
+    targets: int = 9,
+    steps: int = 100,
+    restarts: int = 1,
+    alpha_max: float = 0.1,
+    eta: float = 1.05,
+    beta: float = 0.9,
+    search: int = 3,
+    early_stop: bool = True,
+) -> Tensor:
+    """Smallest linf, l2 or l1 changes by projections on the boundary with each of the ``targets`` likeliest rivals.
+
+    With ``eps`` a row is done at its first adversarial point of that size, unless ``early_stop`` is off.
+    """
+    chosen = check_norm("fab_t", norm, eps, ("linf", "l2", "l1"))
+    check_positive("fab_t", targets=targets, steps=steps, restarts=restarts, eta=eta, beta=beta)
+    if not 0 <= alpha_max <= 1:
+        raise UsageError(f"fab_t: alpha_max is a share from 0 to 1, got {alpha_max}")
+    enough = eps if eps is not None and early_stop else 0.0
+    boundary = _Boundary(target, chosen, steps, alpha_max, eta, beta, enough)
+    best, least = x.clone(), x.new_full((len(x),), torch.inf)
+    with target.ready():
+        with torch.no_grad():
+            clean = target(x)
+        right = clean.argmax(1) == y
+        goals = clean.scatter(1, y[:, None], -torch.inf).topk(min(targets, clean.shape[1] - 1), 1).indices
+        for rank, goal in enumerate(goals.unbind(1)):
+            for restart in range(restarts):
+                left = (right & (least > enough)).nonzero().squeeze(1)
+                start = x[left]
+                if restart:
+                    around = rng[left].at(rank * restarts + restart)
+                    start = boundary.random_start(start, least[left], eps, around)
+                point, size = boundary.walk(x[left], y[left], goal[left], start)
+                better = size < least[left]
+                best[left[better]], least[left[better]] = point[better], size[better]
+        far = (right & least.isfinite() & (least > enough)).nonzero().squeeze(1)
+        best[far] = closer(target, x[far], y[far], best[far], aim("margin"), search)
+    return kept(x, best, least.isfinite(), eps, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """The walk along a boundary: what stays the same over all its steps. Rows of size ``enough`` or less are done."""
+
+    target: Target
+    norm: Norm
+    steps: int
+    alpha_max: float
+    eta: float
+    beta: float
+    enough: float
+
+    def random_start(self, x: Tensor, least: Tensor, eps: float | None, rng: Rows) -> Tensor:
+        """A random point at half the size found so far or ``eps``, the smaller; else at a tenth of the box."""
+        low, high = self.target.spec.bounds
+        widest = norms.size(torch.full_like(x, high - low), self.norm) / 5
+        radius = least.clamp_max(eps) if eps is not None else torch.where(least.isfinite(), least, widest)
+        offset = rng.normal(tuple(x.shape[1:])).to(x.dtype)
+        offset *= column(radius / 2 / norms.size(offset, self.norm).clamp_min(1e-12), x)
+        return (x + offset).clamp_(low, high)
+
+    def walk(self, x: Tensor, y: Tensor, goal: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest adversarial points met (N, *shape) and their sizes (N,), infinite where there was none."""
+        rows = torch.arange(len(x), device=x.device)
+        best, least = x.clone(), x.new_full((len(x),), torch.inf)
+        out, sizes = best.clone(), least.clone()
+        for _ in range(self.steps):
+            if not len(rows):
+                break
+            at = self._step(x, y, goal, at)
+            with torch.no_grad():
+                hit = self.target(at).argmax(1) != y
+            size = norms.size(at - x, self.norm)
+            better = hit & (size < least)
+            best, least = torch.where(column(better, x), at, best), torch.where(better, size, least)
+            at = torch.lerp(x, at, column(torch.where(hit, self.beta, 1.0).to(x.dtype), x))
+            if self.enough:
+                on = (least > self.enough).nonzero().squeeze(1)
+                if len(on) < len(rows):
+                    out[rows], sizes[rows] = best, least
+                    rows, x, y, goal, at, best, least = (t[on] for t in (rows, x, y, goal, at, best, least))
+        out[rows], sizes[rows] = best, least
+        return out, sizes
+
+    def _step(self, x: Tensor, y: Tensor, goal: Tensor, at: Tensor) -> Tensor:
+        """Over the linearised boundary with ``goal``: mostly from where it is, a little from the clean input."""
+        ((ahead, grad),) = jacobian(self.target, at, y, goal[:, None])
+        slope, ahead = grad.flatten(1), ahead.to(x.dtype)
+        clean = ahead + ((x - at).flatten(1) * slope).sum(1)
+        both, gaps = torch.cat([at, x]), -torch.cat([ahead, clean])
+        move = onto(both.flatten(1), slope.repeat(2, 1), gaps, self.target.spec.bounds, self.norm)
+        here, home = norms.size(move, self.norm).clamp_min_(1e-8).chunk(2)
+        past, fresh = (both + self.eta * move.view_as(both)).chunk(2)
+        alpha = (here / (here + home)).clamp_max_(self.alpha_max)
+        return torch.lerp(past, fresh, column(alpha, x)).clamp_(*self.target.spec.bounds)
