@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Other libraries to compare with. Without what they ask for (torchvision among it) but with what they import.
+PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
+PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint faults reference bench-attacks bench-accuracy clean
@@ -14,6 +17,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Assay needs Python 3.11 or newer; try: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.peers: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(PEERS)
 	@touch $@
 
 setup: $(READY)  ## the virtual environment in .venv
@@ -32,11 +39,10 @@ test: lint       ## what CI runs: lint, types and every fast test
 faults: $(READY) ## kills, full disks, hostile files: real subprocesses
 	$(BIN)/pytest tests/faults
 
-reference: $(READY) ## agreement with other libraries, where installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchattacks
+reference: $(VENV)/.peers ## agreement with other libraries (minutes; on MNIST too where $$ASSAY_DATA has it)
 	$(BIN)/pytest tests/reference
 
-bench-attacks: $(READY) ## cost of the attacks in bare passes of the same model
+bench-attacks: $(VENV)/.peers ## the attacks against those of other libraries: seconds, success, passes, bars
 	$(BIN)/python benchmarks/attacks.py
 
 bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets

@@ -27,12 +27,12 @@ from assay.subjects.sources.load import load_target, module_of
 PEER_NORM = {"linf": "Linf", "l2": "L2"}
 
 
-def peer_standing(net: torch.nn.Module, x: Tensor, y: Tensor, eps: float, norm: str) -> Tensor:
+def peer_standing(net: torch.nn.Module, x: Tensor, y: Tensor, eps: float, norm: str, batch: int) -> Tensor:
     """Which images are still right after pyautoattack's standard version."""
     from pyautoattack import AutoAttack
 
     attack = AutoAttack(net, norm=PEER_NORM[norm], eps=eps, version="standard", device=str(x.device))
-    made, _ = attack.run_standard_evaluation(x, y, batch_size=256)
+    made, _ = attack.run_standard_evaluation(x, y, batch_size=batch)
     with torch.no_grad():
         return torch.cat([net(part).argmax(1) for part in made.split(256)]) == y
 
@@ -80,7 +80,7 @@ def agreement(args: argparse.Namespace) -> int:
     with target.ready():
         net = module_of(target)
         began = time.perf_counter()
-        standing["peer"] = peer_standing(net, cases.x, cases.y, number(args.eps), args.norm)
+        standing["peer"] = peer_standing(net, cases.x, cases.y, number(args.eps), args.norm, args.batch)
         theirs = time.perf_counter() - began
     n, left, peer = result.worst.n, result.worst.right, int(standing["peer"].sum())
     print(

@@ -10,7 +10,7 @@ from torch import nn
 from assay.core.cases import Cases, InputSpec
 from assay.core.randomness import Stream
 from assay.core.registry import ENGINE_ARGUMENTS, FOLDERS, Bound, bind, entries, lookup, names
-from assay.recipes.recipe import Recipe, Suite, attacks_of, resolve
+from assay.recipes.recipe import Recipe, Suite, parts_of, resolve
 from assay.stages.trainers.loop import Unwatched
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.sources.module import ModuleTarget
@@ -133,7 +133,12 @@ def test_recipes_resolve(name: str) -> None:
 def test_suites_resolve(name: str) -> None:
     suite: Any = lookup("suite", name)[1]
     assert isinstance(suite, Suite)
-    assert len(attacks_of(name, {"eps": 0.1, "norm": "linf"})) == len(suite.attacks)
+    parts = parts_of(name, {"eps": 0.1, "norm": "linf"}, trained=("fgsm",))
+    (attacks,) = parts.values()
+    if suite.relative:
+        assert ("fgsm" in attacks) == (name == "seen")
+    else:
+        assert len(attacks) == len(suite.attacks)
 
 
 def test_engines_fill_in_what_users_cannot() -> None:

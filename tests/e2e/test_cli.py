@@ -154,9 +154,10 @@ def test_the_readme_tells_the_truth(digits_weights: Path, tmp_path: Path) -> Non
     shutil.copy(digits_weights, tmp_path / "digits.safetensors")
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    worst, found = done.stdout.split()
+    worst, found, fooled = done.stdout.split()
     assert 0 <= float(worst) <= 1
     assert int(found) > 0
+    assert fooled.startswith("tensor(")
 
 
 def test_train_on_parts_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

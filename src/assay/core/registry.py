@@ -33,6 +33,7 @@ FOLDERS = {
     "suite": "assay.recipes",
     "model": "assay.subjects.zoo",
     "data": "assay.subjects.data",
+    "check": "assay.engines.checks",
 }
 _DATA_KINDS = {"Recipe": "recipe", "Suite": "suite"}  # registered by assignment, being data
 

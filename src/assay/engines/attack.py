@@ -11,6 +11,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.core.shapes import column
 from assay.core.specs import steps
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK
@@ -62,7 +63,7 @@ def attack(
         hit = goal.hit(answer(target, made, chunks), y) & allowed
         before = goal.hit(answer(target, x, chunks), y)
         changed = hit & ~before
-        made = torch.where(changed.view(-1, *([1] * (x.dim() - 1))), made, x)
+        made = torch.where(column(changed, x), made, x)
         pred = answer(target, made, chunks).argmax(1)
     return Cases(made, y, torch.arange(len(x), device=x.device)).note(
         success=hit | before, pred=pred, size=torch.where(changed, size, 0.0)

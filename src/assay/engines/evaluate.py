@@ -22,7 +22,7 @@ from assay.core.specs import split, steps
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Blocks, Progress
 from assay.engines.cascade import Column
-from assay.engines.checks import warnings_of
+from assay.engines.checks import ignored, warnings_of
 from assay.engines.cost import estimate
 from assay.engines.evaluation import Evaluation, numbers_table
 from assay.engines.protocol import protocol_of, to_the_end
@@ -71,6 +71,7 @@ def evaluate(
     column of its own: examples made on that other model and judged here. ``save`` keeps every example made in a run of
     that name. ``ignore`` names trust checks that are not to be made.
     """
+    ignored(ignore)
     given = load_data(data, part="test")
     target = load_target(model, data=given, device=device, mean=mean, std=std)
     given = fitted(target, given)
@@ -131,6 +132,8 @@ def _sizes(eps: Eps) -> tuple[list[float | None], str | None]:
     sizes = sorted({budget(part) for part in parts})
     if not sizes:
         raise UsageError("eps is empty; give a size such as 0.1 or 8/255, or several for a curve: 0.1,0.2,0.3")
+    if len(sizes) > 1 and sizes[0] == 0:
+        raise UsageError(f"eps {eps!r} is a list that begins with 0; decimals are written with a point: 0.1")
     return [*sizes], ",".join(map(str, parts))
 
 

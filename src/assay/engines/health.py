@@ -8,7 +8,7 @@ from assay.core.errors import NothingToTest
 from assay.core.randomness import Stream
 from assay.core.registry import names
 from assay.core.units import budget
-from assay.engines.checks import checks_only
+from assay.engines.checks import checks_only, ignored
 from assay.engines.session import session
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data
@@ -36,5 +36,6 @@ def check_trust(
         raise NothingToTest(f"{given.name} has no labels, so nothing can be checked")
     with session(deterministic=False), target.ready():
         warnings = checks_only(target, labelled, budget(eps), norm, Stream(seed, ("eval", "checks")), ignore)
-    made = [name for name in names("check") if name not in set(ignore)]
-    return {"checks": made, "ignored": sorted(ignore), "warnings": warnings, "unreliable": bool(warnings)}
+    skipped = ignored(ignore)
+    made = [name for name in names("check") if name not in skipped]
+    return {"checks": made, "ignored": sorted(skipped), "warnings": warnings, "unreliable": bool(warnings)}

@@ -15,6 +15,7 @@ from assay.core.aims import Aim
 from assay.core.errors import UsageError
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
+from assay.core.shapes import column
 from assay.stages.attacks.gradient import uphill
 from assay.subjects.target import Target
 
@@ -118,7 +119,7 @@ class _Search:
                 state = self._adapt(state, since)
                 since = 0
         if len(state.rows):
-            best[state.rows] = torch.where(_wide(state.hit, x), state.found, state.best)
+            best[state.rows] = torch.where(column(state.hit, x), state.found, state.best)
             hit[state.rows], gain[state.rows] = state.hit, state.best_gain
         return best, hit, gain
 
@@ -128,7 +129,7 @@ class _Search:
         at = (x + offset).clamp(*self.target.spec.bounds)
         outputs, gain, grad = uphill(self.target, at, y, self.how.aim, self.how.eot)
         rows = torch.arange(len(x), device=x.device)
-        stride = _wide(torch.full_like(gain, 2 * self.how.eps, dtype=x.dtype), x)
+        stride = column(torch.full_like(gain, 2 * self.how.eps, dtype=x.dtype), x)
         zero = torch.zeros_like(gain)
         hit = self.how.aim.hit(outputs, y)
         # The first look may halve only for want of rises: `halved` starts true.
@@ -166,8 +167,8 @@ class _Search:
         outputs, gain, grad = uphill(self.target, state.at, state.y, self.how.aim, self.how.eot)
         now = self.how.aim.hit(outputs, state.y)
         better = gain > state.best_gain
-        wide = _wide(better, state.at)
-        found = state.at if self.how.early_stop else torch.where(_wide(now, state.at), state.at, state.found)
+        wide = column(better, state.at)
+        found = state.at if self.how.early_stop else torch.where(column(now, state.at), state.at, state.found)
         return state._replace(
             grad=grad,
             rises=state.rises + (gain > state.gain),
@@ -183,7 +184,7 @@ class _Search:
         """Halve the steps of rows that stopped gaining and send them back to their best point."""
         stuck = state.rises <= ENOUGH_RISES * since
         stuck |= ~state.halved & (state.best_gain <= state.checked_gain)
-        wide = _wide(stuck, state.at)
+        wide = column(stuck, state.at)
         return state._replace(
             at=torch.where(wide, state.best, state.at),
             grad=torch.where(wide, state.best_grad, state.grad),
@@ -192,8 +193,3 @@ class _Search:
             checked_gain=state.best_gain,
             halved=stuck,
         )
-
-
-def _wide(column: Tensor, like: Tensor) -> Tensor:
-    """A column (N,) in a shape that broadcasts over inputs."""
-    return column.view(-1, *([1] * (like.dim() - 1)))

@@ -15,6 +15,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import Loss
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
+from assay.core.shapes import column
 from assay.stages.attacks.gradient import uphill
 from assay.subjects.target import Target
 
@@ -109,7 +110,7 @@ class _Walk:
             gain = self.aim.gain(after, y) - self.aim.gain(before, y)
             hit, was = self.aim.hit(after, y), self.aim.hit(before, y)
         take = (hit & ~was) | ((hit == was) & (gain > 0))
-        return torch.where(take.view(-1, *([1] * (new.dim() - 1))), new, old)
+        return torch.where(column(take, new), new, old)
 
     def _momentum(self, grad: Tensor, velocity: Tensor | None) -> Tensor:
         flat = norms.scaled(grad.flatten(1))

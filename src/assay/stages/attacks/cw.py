@@ -11,13 +11,16 @@ from assay.core.errors import UsageError
 from assay.core.losses import Loss
 from assay.core.randomness import Rows
 from assay.core.registry import register
+from assay.core.shapes import column
 from assay.stages.attacks.gradient import uphill
-from assay.stages.attacks.minimal import check_norm, check_positive, closer, column, kept
+from assay.stages.attacks.minimal import check_norm, check_positive, closer, kept
 from assay.subjects.target import Target
 
-# Paper's code: 0.999999. Here: less, because Adam takes dozens of steps back from where tanh is that flat; a black or
-# white entry starts half a per cent inside its bounds instead.
-_INSIDE = 0.99
+# Paper's code: all entries times 0.999999. Here: only entries at the bounds, and further in, because Adam takes dozens
+# of steps back from where tanh is that flat.
+_INSIDE = 0.98
+# Paper: c and the step stay as they are within a search. Here: both adapt row by row, because one search then does the
+# work of the paper's binary search; adapt=0 is the paper's.
 _FALL = 2.5  # c falls that much faster than it rises: an adversarial row keeps its best point, so overshooting is cheap
 _SETTLE = 0.95  # what the step is multiplied by whenever a row crosses its boundary
 _REACH = 2.0  # the longest step, in those of a linear net: more only bounces over a boundary that is near
@@ -41,7 +44,7 @@ def cw(
     targeted: bool = False,
     early_stop: bool = True,
     abort_early: bool = True,
-    search: int = 3,
+    final_search: int = 3,
     loss: str | Loss = "margin",
     criterion: str | Criterion = "top",
 ) -> Tensor:
@@ -52,8 +55,8 @@ def cw(
     only rows never adversarial are searched again, at ten times the c; ``adapt=0`` is the paper's: c and lr stay, and a
     binary search over c takes all rows through all searches. A row is adversarial when the criterion says so and the
     loss is at least ``confidence``. With ``eps`` a row is done at its first adversarial point of that size unless
-    ``early_stop`` is off; ``abort_early`` drops rows that stopped improving. ``search`` is the number of tries (forward
-    passes) to come back nearer at the end; the paper has none.
+    ``early_stop`` is off; ``abort_early`` drops rows that stopped improving. ``final_search`` is the number of tries
+    (forward passes) to come back nearer at the end; the paper has none.
     """
     chosen = check_norm("cw", norm, eps, ("l2",))
     check_positive("cw", steps=steps, searches=searches, lr=lr, c=c)
@@ -66,7 +69,7 @@ def cw(
         todo = ~descent.aim.hit(outputs, y)
         best, least = _search(descent, x, y, descent.linear(gain, grad), todo, c, searches)
         far = (least.isfinite() & (least > enough)).nonzero().squeeze(1)
-        best[far] = closer(target, x[far], y[far], best[far], descent.aim, search, confidence)
+        best[far] = closer(target, x[far], y[far], best[far], descent.aim, final_search, confidence)
     return kept(x, best, least.isfinite(), eps, chosen)
 
 
@@ -112,7 +115,8 @@ class _Descent:
 
     def linear(self, gain: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Of a linear net: the c whose minimum is on its boundary (N,), and the longest step of an entry of w (N,)."""
-        # Distances count in widths of the box, so that c means the same for inputs in [0, 1] and in [0, 255].
+        # Paper: c starts at one small number. Here: at what a linear net needs, with distances in widths of the box,
+        # because then neither the scale of the scores nor that of the inputs matters.
         low, high = self.target.spec.bounds
         slope = norms.size(grad, "l2") * (high - low)
         away = (self.confidence - gain).abs().to(grad.dtype) / slope
@@ -123,7 +127,7 @@ class _Descent:
     def run(self, x: Tensor, y: Tensor, c: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest adversarial points met (N, *shape), and their sizes (N,), infinite where there was none."""
         low, high = self.target.spec.bounds
-        w = (_INSIDE * (2 * x - high - low) / (high - low)).atanh_()
+        w = ((2 * x - high - low) / (high - low)).clamp_(-_INSIDE, _INSIDE).atanh_()
         rows, never = torch.arange(len(x), device=x.device), torch.full_like(c, torch.inf)
         zero, was = torch.zeros_like(w), torch.zeros_like(rows, dtype=torch.bool)
         play = _Play(rows, x, y, c, lr, was, w, zero, zero.clone(), x, never, never, never, never)

@@ -9,8 +9,9 @@ from assay.core.errors import UsageError
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.registry import register
+from assay.core.shapes import column
 from assay.stages.attacks.gradient import jacobian
-from assay.stages.attacks.minimal import check_norm, check_positive, closer, column, kept
+from assay.stages.attacks.minimal import check_norm, check_positive, closer, kept
 from assay.subjects.target import Target
 
 
@@ -26,24 +27,24 @@ def deepfool(
     steps: int = 50,
     classes: int = 10,
     overshoot: float = 0.02,
-    search: int = 3,
+    final_search: int = 3,
 ) -> Tensor:
     """Small l2 or linf changes by steps to the nearest boundary of the linearised net.
 
     The rivals are the ``classes`` best of the clean input, its own among them: one backward pass for each other one in
-    each step. ``search`` is the number of tries to come back nearer at the end.
+    each step. ``final_search`` is the number of tries to come back nearer at the end.
     """
     chosen = check_norm("deepfool", norm, eps, ("l2", "linf"))
     check_positive("deepfool", steps=steps, overshoot=overshoot)
     if classes < 2:
         raise UsageError(f"deepfool needs 2 classes or more to step between, got {classes}")
     # Paper: ends at the overshot point. Here: goes back towards the clean input as far as it stays fooled, because some
-    # forward passes make the change 1 % smaller; search=0 is the paper's.
+    # forward passes make the change 1 % smaller; final_search=0 is the paper's.
     fooled = aim("margin")
     with target.ready():
         made, won = _walk(target, x, y, chosen, steps, classes, overshoot)
         found = won.nonzero().squeeze(1)
-        made[found] = closer(target, x[found], y[found], made[found], fooled, search)
+        made[found] = closer(target, x[found], y[found], made[found], fooled, final_search)
     return kept(x, made, won, eps, chosen)
 
 

@@ -11,9 +11,10 @@ from assay.core.errors import UsageError
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.registry import register
+from assay.core.shapes import column
 from assay.stages.attacks.gradient import jacobian
 from assay.stages.attacks.hyperplane import onto
-from assay.stages.attacks.minimal import check_norm, check_positive, closer, column, kept
+from assay.stages.attacks.minimal import check_norm, check_positive, closer, kept
 from assay.subjects.target import Target
 
 
@@ -32,12 +33,13 @@ def fab_t(
     alpha_max: float = 0.1,
     eta: float = 1.05,
     beta: float = 0.9,
-    search: int = 3,
+    final_search: int = 3,
     early_stop: bool = True,
 ) -> Tensor:
     """Smallest linf, l2 or l1 changes by projections on the boundary with each of the ``targets`` likeliest rivals.
 
-    With ``eps`` a row is done at its first adversarial point of that size, unless ``early_stop`` is off.
+    With ``eps`` a row is done at its first adversarial point of that size, unless ``early_stop`` is off. Restarts after
+    the first begin at random points; ``final_search`` is the number of tries to come back nearer at the end.
     """
     chosen = check_norm("fab_t", norm, eps, ("linf", "l2", "l1"))
     check_positive("fab_t", targets=targets, steps=steps, restarts=restarts, eta=eta, beta=beta)
@@ -62,7 +64,7 @@ def fab_t(
                 better = size < least[left]
                 best[left[better]], least[left[better]] = point[better], size[better]
         far = (right & least.isfinite() & (least > enough)).nonzero().squeeze(1)
-        best[far] = closer(target, x[far], y[far], best[far], aim("margin"), search)
+        best[far] = closer(target, x[far], y[far], best[far], aim("margin"), final_search)
     return kept(x, best, least.isfinite(), eps, chosen)
 
 

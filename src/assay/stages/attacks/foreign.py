@@ -23,6 +23,7 @@ from assay.core.modes import eval_mode
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.registry import Entry, Parameter
+from assay.core.shapes import column
 from assay.stages.attacks.guests import LIBRARIES, library_of, quiet, seeded, untouched
 from assay.subjects.target import Target
 
@@ -94,7 +95,7 @@ def _in_ball(guest: Guest) -> Attack:
             return made
         # It looked for the nearest example, not for one in this ball: a row that needs more has failed.
         near = norms.size(made - x, wanted) <= eps * (1 + 1e-4) + 1e-6
-        return torch.where(_column(near, x), made, x)
+        return torch.where(column(near, x), made, x)
 
     return attack
 
@@ -136,7 +137,7 @@ def _run(
     if isinstance(made, Tensor):
         made = made.to(x)
     made = check_made(made, x, guest.name).clamp(*target.spec.bounds)
-    return torch.where(_column(made.flatten(1).isfinite().all(1), x), made, x)
+    return torch.where(column(made.flatten(1).isfinite().all(1), x), made, x)
 
 
 def _agree(guest: Guest, target: Target, eps: float | None, norm: Norm | None) -> None:
@@ -231,7 +232,3 @@ def _cast(x: Tensor, module: nn.Module | None) -> Tensor:
     """The inputs in the precision of the object's own model."""
     kinds = (p.dtype for p in module.parameters() if p.is_floating_point()) if module is not None else iter(())
     return x.detach().clone().to(next(kinds, x.dtype))
-
-
-def _column(rows: Tensor, x: Tensor) -> Tensor:
-    return rows.view(-1, *([1] * (x.dim() - 1)))

@@ -20,7 +20,7 @@ def uphill(target: Target, at: Tensor, y: Tensor, aim: Aim, eot: int = 1) -> tup
         outputs, gain, grad = outputs + more[0], gain + more[1], grad + more[2]
     if eot > 1:
         outputs, gain, grad = outputs / eot, gain / eot, grad / eot
-    return outputs, gain, _usable(grad)
+    return outputs, gain, grad
 
 
 def _once(target: Target, at: Tensor, y: Tensor, aim: Aim) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,9 +28,7 @@ def _once(target: Target, at: Tensor, y: Tensor, aim: Aim) -> tuple[Tensor, Tens
         at = at.detach().requires_grad_()
         outputs = target(at)
         gain = aim.gain(outputs, y)
-        # A net that rounds or compares its inputs has no path back to them: no gradient is a zero gradient.
-        grad = torch.autograd.grad(gain.sum(), at, allow_unused=True)[0] if gain.requires_grad else None
-    return outputs.detach(), gain.detach(), torch.zeros_like(at) if grad is None else grad
+    return outputs.detach(), gain.detach(), back(gain, at, torch.ones_like(gain))
 
 
 def jacobian(target: Target, at: Tensor, y: Tensor, rivals: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -47,11 +45,19 @@ def jacobian(target: Target, at: Tensor, y: Tensor, rivals: Tensor) -> Iterator[
         other = rival[:, None]
         ahead = (outputs.detach().gather(1, other) - outputs.detach().gather(1, own)).squeeze(1)
         direction = torch.zeros_like(outputs).scatter_(1, other, 1.0).scatter_(1, own, -1.0)
-        (grad,) = torch.autograd.grad(outputs, at, direction, retain_graph=k < rivals.shape[1])
-        yield ahead, _usable(grad)
+        yield ahead, back(outputs, at, direction, keep=k < rivals.shape[1])
 
 
-def _usable(grad: Tensor) -> Tensor:
-    """An entry without a usable slope stays where it is; `checks` warns where there are many."""
+def back(outputs: Tensor, at: Tensor, direction: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of ``outputs · direction`` at the inputs; ``keep`` the graph for another one.
+
+    An entry without a usable slope stays where it is, and a net that rounds or compares its inputs has no path back to
+    them at all: there the gradient is zero. `checks` warns where there are many.
+    """
+    grad = None
+    if outputs.requires_grad:
+        (grad,) = torch.autograd.grad(outputs, at, direction, retain_graph=keep, allow_unused=True)
+    if grad is None:
+        return torch.zeros_like(at)
     # Out of place where autograd gave one number for many entries.
     return grad.nan_to_num_(0.0, 0.0, 0.0) if grad.is_contiguous() else grad.nan_to_num(0.0, 0.0, 0.0)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.randomness import Rows
+from assay.core.shapes import column
 from assay.subjects.target import Target
 
 Bounds = tuple[float, float]
@@ -104,7 +105,7 @@ def _foolbox(thing: Any, target: Target, x: Tensor, y: Tensor, eps: float | None
     if small and thing.distance.p == 0:
         eps = None  # it cannot cut a count of pixels down
     _, made, success = thing(model, x, y, epsilons=eps)
-    return torch.where(success.view(-1, *([1] * (x.dim() - 1))), made, x) if small else made
+    return torch.where(column(success, x), made, x) if small else made
 
 
 # adversarial-robustness-toolbox

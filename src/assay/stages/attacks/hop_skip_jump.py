@@ -11,8 +11,9 @@ from assay.core.errors import UsageError
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.registry import register
+from assay.core.shapes import column
 from assay.stages.attacks.label_start import Labels, bisect, find_start
-from assay.stages.attacks.minimal import check_norm, column
+from assay.stages.attacks.minimal import check_norm
 from assay.subjects.target import Target
 
 BLOCK = 8  # evaluations whose random directions are drawn at once

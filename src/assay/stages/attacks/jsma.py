@@ -10,6 +10,7 @@ from assay.core.aims import Aim, Criterion, aim
 from assay.core.errors import UsageError
 from assay.core.randomness import Rows
 from assay.core.registry import register
+from assay.stages.attacks.gradient import back
 from assay.stages.attacks.minimal import check_norm
 from assay.stages.attacks.saliency import best_pair, top_pair
 from assay.subjects.target import Target
@@ -133,12 +134,9 @@ class _Crawl:
                 return hit, torch.zeros_like(at).flatten(1), None
             if self.scores == "prob":
                 # The logarithm has the same order of slopes and does not underflow where the net is sure.
-                (rise,) = torch.autograd.grad(outputs.log_softmax(1).gather(1, goal[:, None]).sum(), at)
-                return hit, _usable(rise), None
-            (rise,) = torch.autograd.grad(outputs.gather(1, goal[:, None]).sum(), at, retain_graph=True)
-            (every,) = torch.autograd.grad(outputs.sum(), at)
-        return hit, _usable(rise), _usable(rise - every)
-
-
-def _usable(slope: Tensor) -> Tensor:
-    return slope.nan_to_num(0.0, 0.0, 0.0).flatten(1)
+                wanted = outputs.log_softmax(1).gather(1, goal[:, None])
+                return hit, back(wanted, at, torch.ones_like(wanted)).flatten(1), None
+            wanted = outputs.gather(1, goal[:, None])
+            rise = back(wanted, at, torch.ones_like(wanted), keep=True).flatten(1)
+            every = back(outputs, at, torch.ones_like(outputs)).flatten(1)
+        return hit, rise, rise - every

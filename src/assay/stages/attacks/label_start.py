@@ -7,7 +7,7 @@ from torch import Tensor
 
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
-from assay.stages.attacks.minimal import column
+from assay.core.shapes import column
 from assay.stages.attacks.squares import image_of
 from assay.subjects.target import Target
 

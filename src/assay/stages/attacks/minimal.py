@@ -7,6 +7,7 @@ from assay.core import norms
 from assay.core.aims import Aim
 from assay.core.errors import UsageError
 from assay.core.norms import Norm
+from assay.core.shapes import column
 from assay.subjects.target import Target
 
 
@@ -23,11 +24,6 @@ def check_positive(attack: str, **values: float) -> None:
     wrong = [f"{name} {value}" for name, value in values.items() if not value > 0]
     if wrong:
         raise UsageError(f"{attack} needs {' and '.join(values)} above 0; got {', '.join(wrong)}")
-
-
-def column(values: Tensor, like: Tensor) -> Tensor:
-    """One value a row (N,), shaped to meet inputs (N, *shape)."""
-    return values.view(-1, *([1] * (like.dim() - 1)))
 
 
 def kept(x: Tensor, made: Tensor, won: Tensor, eps: float | None, norm: Norm) -> Tensor:
