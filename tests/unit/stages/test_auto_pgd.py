@@ -13,8 +13,9 @@ from assay.core.registry import bind
 from assay.core.specs import step
 from assay.stages.attacks.apgd_ce import apgd_ce
 from assay.stages.attacks.apgd_dlr import apgd_dlr
-from assay.stages.attacks.apgd_t import apgd_t, rivals_of
+from assay.stages.attacks.apgd_t import apgd_t
 from assay.stages.attacks.auto_pgd import checkpoints
+from assay.stages.attacks.rivals import at_once, rivals_of
 from assay.subjects.counted import Counted
 from assay.subjects.sources.module import ModuleTarget
 
@@ -73,6 +74,13 @@ def test_targets_are_the_likeliest_wrong_classes(linear_target: Make) -> None:
     scores = target(x)
     rivals = rivals_of(target, x, scores.argmax(1), 9)
     assert torch.equal(rivals, scores.argsort(1, descending=True)[:, 1:])
+
+
+def test_rivals_are_tried_together_where_there_is_room() -> None:
+    assert at_once(0, 9, left=6) == range(1), "the likeliest alone"
+    assert at_once(1, 9, left=16) == range(1, 5)
+    assert at_once(5, 9, left=6) == range(5, 9)
+    assert at_once(1, 9, left=200) == range(1, 2)
 
 
 def test_targeted_breaks_what_needs_the_third_class(linear_target: Make) -> None:

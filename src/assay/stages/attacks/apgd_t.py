@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from assay.core.aims import Aim, Criterion, aim
+from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.losses import dlr_towards
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.auto_pgd import AutoPGD
-from assay.subjects.target import Target
+from assay.stages.attacks.rivals import FULL, at_once, repeated, rivals_of
+from assay.subjects.target import Target, answer
 
 
 @register("attack", paper="Croce and Hein 2020", needs=("grad",))
@@ -34,24 +36,24 @@ def apgd_t(
     with target.ready():
         rivals = rivals_of(target, x, y, targets)
         fooled = aim("ce", criterion)
-        best = x.clone()
-        left = torch.arange(len(x), device=x.device)
-        for place in range(rivals.shape[1]):
-            how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, _towards(fooled.criterion))
-            pair = torch.stack((y[left], rivals[left, place]), 1)
-            best[left] = how(target, x[left], pair, rng[left].at(place))
-            with torch.no_grad():
-                left = left[~fooled.hit(target(best[left]), y[left])]
-            if not len(left):
-                break
+        how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, _towards(fooled.criterion))
+        chunks = Chunks(max(len(x), FULL))
+
+        def work(x: Tensor, pair: Tensor, key: Tensor) -> Tensor:
+            return how(target, x, pair, Rows(key))
+
+        best, left, place = x.clone(), torch.arange(len(x), device=x.device), 0
+        while place < rivals.shape[1] and (len(left) or not place):
+            turn = at_once(place, rivals.shape[1], len(left))
+            many = left.repeat(len(turn))
+            pair = torch.stack((y[many], rivals[left][:, turn.start : turn.stop].T.flatten()), 1)
+            made = chunks.map(work, x[many], pair, repeated(rng[left], turn).key)
+            hit = fooled.hit(answer(target, made, chunks), y[many]).view(len(turn), -1)
+            # As if they had been tried in turn: the first that fools, else the last.
+            won = torch.where(hit.any(0), hit.int().argmax(0), len(turn) - 1)
+            best[left] = made.view(len(turn), len(left), *x.shape[1:])[won, torch.arange(len(left), device=x.device)]
+            left, place = left[~hit.any(0)], turn.stop
     return best
-
-
-def rivals_of(target: Target, x: Tensor, y: Tensor, count: int) -> Tensor:
-    """The ``count`` classes other than ``y`` with the highest scores, best first, (N, ≤ count)."""
-    with torch.no_grad():
-        scores = target(x).scatter(1, y[:, None], -torch.inf)
-    return scores.topk(min(count, scores.shape[1] - 1), 1).indices
 
 
 def _towards(criterion: Criterion) -> Aim:

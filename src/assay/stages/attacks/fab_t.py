@@ -7,6 +7,7 @@ from torch import Tensor
 
 from assay.core import norms
 from assay.core.aims import aim
+from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
@@ -15,6 +16,7 @@ from assay.core.shapes import column
 from assay.stages.attacks.gradient import jacobian
 from assay.stages.attacks.hyperplane import onto
 from assay.stages.attacks.minimal import check_norm, check_positive, closer, kept
+from assay.stages.attacks.rivals import FULL, at_once, rivals_of
 from assay.subjects.target import Target
 
 
@@ -50,19 +52,27 @@ def fab_t(
     best, least = x.clone(), x.new_full((len(x),), torch.inf)
     with target.ready():
         with torch.no_grad():
-            clean = target(x)
-        right = clean.argmax(1) == y
-        goals = clean.scatter(1, y[:, None], -torch.inf).topk(min(targets, clean.shape[1] - 1), 1).indices
-        for rank, goal in enumerate(goals.unbind(1)):
+            right = target(x).argmax(1) == y
+        chunks = Chunks(max(len(x), FULL))
+        goals, rank = rivals_of(target, x, y, targets), 0
+        while rank < goals.shape[1]:
+            left = (right & (least > enough)).nonzero().squeeze(1)
+            # A random start lies within what the rivals before have found, so restarts take one rival at a time.
+            turn = at_once(rank, goals.shape[1], len(left)) if restarts == 1 else range(rank, rank + 1)
             for restart in range(restarts):
                 left = (right & (least > enough)).nonzero().squeeze(1)
-                start = x[left]
+                many, start = left.repeat(len(turn)), x[left]
                 if restart:
                     around = rng[left].at(rank * restarts + restart)
                     start = boundary.random_start(start, least[left], eps, around)
-                point, size = boundary.walk(x[left], y[left], goal[left], start)
-                better = size < least[left]
-                best[left[better]], least[left[better]] = point[better], size[better]
+                goal = goals[left][:, turn.start : turn.stop].T.flatten()
+                start = start.repeat(len(turn), *([1] * (x.dim() - 1)))
+                points = chunks.map(boundary.walk, x[many], y[many], goal, start)
+                for point in points.split(max(len(left), 1)):
+                    size = norms.size(point - x[left], chosen)
+                    better = (size > 0) & (size < least[left]) & (least[left] > enough)
+                    best[left[better]], least[left[better]] = point[better], size[better]
+            rank = turn.stop
         far = (right & least.isfinite() & (least > enough)).nonzero().squeeze(1)
         best[far] = closer(target, x[far], y[far], best[far], aim("margin"), final_search)
     return kept(x, best, least.isfinite(), eps, chosen)
@@ -89,11 +99,11 @@ class _Boundary:
         offset *= column(radius / 2 / norms.size(offset, self.norm).clamp_min(1e-12), x)
         return (x + offset).clamp_(low, high)
 
-    def walk(self, x: Tensor, y: Tensor, goal: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest adversarial points met (N, *shape) and their sizes (N,), infinite where there was none."""
+    def walk(self, x: Tensor, y: Tensor, goal: Tensor, at: Tensor) -> Tensor:
+        """The nearest adversarial points met (N, *shape), the inputs themselves where there was none."""
         rows = torch.arange(len(x), device=x.device)
         best, least = x.clone(), x.new_full((len(x),), torch.inf)
-        out, sizes = best.clone(), least.clone()
+        out = best.clone()
         for _ in range(self.steps):
             if not len(rows):
                 break
@@ -107,10 +117,10 @@ class _Boundary:
             if self.enough:
                 on = (least > self.enough).nonzero().squeeze(1)
                 if len(on) < len(rows):
-                    out[rows], sizes[rows] = best, least
+                    out[rows] = best
                     rows, x, y, goal, at, best, least = (t[on] for t in (rows, x, y, goal, at, best, least))
-        out[rows], sizes[rows] = best, least
-        return out, sizes
+        out[rows] = best
+        return out
 
     def _step(self, x: Tensor, y: Tensor, goal: Tensor, at: Tensor) -> Tensor:
         """Over the linearised boundary with ``goal``: mostly from where it is, a little from the clean input."""

@@ -1,0 +1,32 @@
+"""The wrong classes that targeted attacks try one after another."""
+
+import torch
+from torch import Tensor
+
+from assay.core.randomness import Rows
+from assay.subjects.target import Target
+
+FULL = 64
+
+
+def rivals_of(target: Target, x: Tensor, y: Tensor, count: int) -> Tensor:
+    """The ``count`` classes other than ``y`` with the highest scores, best first, (N, ≤ count)."""
+    with torch.no_grad():
+        scores = target(x).scatter(1, y[:, None], -torch.inf)
+    return scores.topk(min(count, scores.shape[1] - 1), 1).indices
+
+
+def at_once(first: int, count: int, left: int) -> range:
+    """Which rivals to try together from the ``first`` on, of ``count``, when so many inputs are ``left``.
+
+    The likeliest rival breaks most of the inputs that break at all, so it is tried alone. A small batch costs nearly as
+    much as one of ``FULL`` inputs, so after it as many are tried together as fill one; `Chunks` halves what does not
+    fit in memory.
+    """
+    room = 1 if first == 0 else max(1, FULL // max(left, 1))
+    return range(first, min(first + room, count))
+
+
+def repeated(rng: Rows, places: range) -> Rows:
+    """The randomness of the rows for each rival in turn, one after another, (rivals · N)."""
+    return Rows(torch.cat([rng.at(place).key for place in places]))
