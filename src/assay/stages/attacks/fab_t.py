@@ -49,33 +49,46 @@ def fab_t(
         raise UsageError(f"fab_t: alpha_max is a share from 0 to 1, got {alpha_max}")
     enough = eps if eps is not None and early_stop else 0.0
     boundary = _Boundary(target, chosen, steps, alpha_max, eta, beta, enough)
-    best, least = x.clone(), x.new_full((len(x),), torch.inf)
     with target.ready():
         with torch.no_grad():
             right = target(x).argmax(1) == y
-        chunks = Chunks(max(len(x), FULL))
-        goals, rank = rivals_of(target, x, y, targets), 0
-        while rank < goals.shape[1]:
-            left = (right & (least > enough)).nonzero().squeeze(1)
-            # A random start lies within what the rivals before have found, so restarts take one rival at a time.
-            turn = at_once(rank, goals.shape[1], len(left)) if restarts == 1 else range(rank, rank + 1)
-            for restart in range(restarts):
-                left = (right & (least > enough)).nonzero().squeeze(1)
-                many, start = left.repeat(len(turn)), x[left]
-                if restart:
-                    around = rng[left].at(rank * restarts + restart)
-                    start = boundary.random_start(start, least[left], eps, around)
-                goal = goals[left][:, turn.start : turn.stop].T.flatten()
-                start = start.repeat(len(turn), *([1] * (x.dim() - 1)))
-                points = chunks.map(boundary.walk, x[many], y[many], goal, start)
-                for point in points.split(max(len(left), 1)):
-                    size = norms.size(point - x[left], chosen)
-                    better = (size > 0) & (size < least[left]) & (least[left] > enough)
-                    best[left[better]], least[left[better]] = point[better], size[better]
-            rank = turn.stop
+        best, least = _search(boundary, x, y, right, rivals_of(target, x, y, targets), restarts, eps, rng)
         far = (right & least.isfinite() & (least > enough)).nonzero().squeeze(1)
         best[far] = closer(target, x[far], y[far], best[far], aim("margin"), final_search)
     return kept(x, best, least.isfinite(), eps, chosen)
+
+
+def _search(
+    boundary: "_Boundary",
+    x: Tensor,
+    y: Tensor,
+    right: Tensor,
+    goals: Tensor,
+    restarts: int,
+    eps: float | None,
+    rng: Rows,
+) -> tuple[Tensor, Tensor]:
+    """The nearest adversarial points over all rivals (N, C) in turn, and their sizes (N,)."""
+    best, least = x.clone(), x.new_full((len(x),), torch.inf)
+    chunks, rank = Chunks(max(len(x), FULL)), 0
+    while rank < goals.shape[1]:
+        # A random start lies within what the rivals before have found, so restarts take one rival at a time.
+        going = int((right & (least > boundary.enough)).sum())
+        turn = at_once(rank, goals.shape[1], going) if restarts == 1 else range(rank, rank + 1)
+        for restart in range(restarts):
+            left = (right & (least > boundary.enough)).nonzero().squeeze(1)
+            many, start = left.repeat(len(turn)), x[left]
+            if restart:
+                start = boundary.random_start(start, least[left], eps, rng[left].at(rank * restarts + restart))
+            start = start.repeat(len(turn), *([1] * (x.dim() - 1)))
+            goal = goals[left][:, turn.start : turn.stop].T.flatten()
+            points = chunks.map(boundary.walk, x[many], y[many], goal, start)
+            for point in points.split(max(len(left), 1)):  # as if the rivals had been tried one after another
+                size = norms.size(point - x[left], boundary.norm)
+                better = (size > 0) & (size < least[left]) & (least[left] > boundary.enough)
+                best[left[better]], least[left[better]] = point[better], size[better]
+        rank = turn.stop
+    return best, least
 
 
 @dataclass(frozen=True, slots=True)
