@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults reference bench-attacks bench-accuracy clean
+.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -44,6 +44,10 @@ reference: $(VENV)/.peers ## agreement with other libraries (minutes; on MNIST t
 
 bench-attacks: $(VENV)/.peers ## the attacks against those of other libraries: seconds, success, passes, bars
 	$(BIN)/python benchmarks/attacks.py
+
+# MODEL, DATA and EPS say on what, e.g. MODEL=lenet5@m.safetensors DATA='mnist/test[:1000]' EPS=0.1
+bench-autoattack: $(VENV)/.peers ## suite autoattack against pyautoattack on the same weights
+	$(BIN)/python benchmarks/autoattack.py $(MODEL) --data '$(DATA)' --eps $(EPS)
 
 bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
 	$(BIN)/python benchmarks/accuracy.py

@@ -26,7 +26,7 @@ from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 from assay.subjects.sources.module import ModuleTarget
-from peers import Setting, peers_of, wanted
+from peers import PEERS, Setting, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def agree() -> Agree:
         contest = CONTESTS[name]
         cases, net, spec = field.cases(contest), field.target.module.eval(), field.target.spec
         setting = Setting(net, spec.shape, len(spec.classes), len(cases), field.eps(contest.norm), contest.steps)
-        theirs = peers_of(name, setting)[library](cases.x, cases.y)
+        theirs = PEERS[name][library](setting)(cases.x, cases.y)
         net.zero_grad(set_to_none=True)
         peer = standing(contest, field, cases, theirs)
         if name == "autoattack":

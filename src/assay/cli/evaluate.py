@@ -109,5 +109,7 @@ def _show_checks(told: dict[str, Any], *, json: bool) -> None:
         return
     fired = {warning["name"] for warning in told["warnings"]}
     for name in told["checks"]:
-        typer.echo(f"{'FIRED' if name in fired else 'ok':6}{name}")
+        typer.echo(f"{'FIRED' if name in fired else 'ok':8}{name}")
+    for name in (*told["not_applicable"], *told["ignored"]):
+        typer.echo(f"{'skipped':8}{name}")
     _show_warnings(told["warnings"])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.aims import aim
-from assay.core.cases import Cases, InputSpec, check_made
+from assay.core.cases import Cases, InputSpec, check_made, inside
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
@@ -47,6 +47,15 @@ def attack(
         raise UsageError(f"attack takes one attack, got {len(chosen)}; assay.evaluate takes suites")
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     bound = bind("attack", *chosen[0], offered)
+    if not x.is_floating_point() or (len(x) and not bool(inside(x, bounds).all())):
+        low, high = bounds
+        raise UsageError(
+            f"inputs must be floating-point numbers in [{low:g}, {high:g}]; give bounds= where they are not"
+        )
+    if "loss" not in bound.params and (y.dim() != 1 or y.is_floating_point()):
+        raise UsageError(
+            f"attack {bound.entry.name!r} takes one label a row; pgd takes several, or numbers, with loss="
+        )
     target = _target(model, tuple(x.shape[1:]), bounds, device)
     require(target, bound.entry.needs, f"attack {bound.entry.name!r}")
     params = bound.params

@@ -69,8 +69,13 @@ class Blocks:
         right = answer(self.target, cases.x, self.chunks).argmax(1) == cases.y
         block = Block(cases.y.cpu(), right.cpu())
         made: list[Cases] = []
+        first = 0
         for name, column in self.columns.items():
-            made += run_suite(column, cases, right, self.rng, self.chunks, block, name, each=self.each, watch=tell)
+            place = 0 if name == "static" else first  # a static example belongs to the attack of its white-box twin
+            made += run_suite(
+                column, cases, right, self.rng, self.chunks, block, name, each=self.each, first=place, watch=tell
+            )
+            first += len(column.attacks)
         return block, made
 
 

@@ -77,12 +77,16 @@ def run_suite(
     name: str,
     *,
     each: bool,
+    first: int = 0,
     watch: Callable[[str], None] = lambda _: None,
 ) -> list[Cases]:
-    """Run the attacks on the rightly classified rows, fill in the block, and return every example made."""
+    """Run the attacks on the rightly classified rows, fill in the block, and return every example made.
+
+    ``first`` is the place of the column's first attack among all of the evaluation.
+    """
     standing = right.clone()
     made = []
-    for index, (label, attack) in enumerate(column.attacks.items()):
+    for index, (label, attack) in enumerate(column.attacks.items(), first):
         watch(label)
         started, maker = time.perf_counter(), Counted(column.maker)
         rows = (right if each else standing).nonzero().flatten()
@@ -115,7 +119,7 @@ def _attacked(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: St
     stray = int((wrong & ~allowed).sum())
     if stray:
         log.warning("attack %s: %d examples left the ball or the bounds and do not count", attack.entry.name, stray)
-    return cases.with_x(x).note(success=wrong & allowed, pred=logits.argmax(1), size=size)
+    return cases.with_x(x).note(success=wrong & allowed, allowed=allowed, pred=logits.argmax(1), size=size)
 
 
 def within_rules(attack: Bound, made: Tensor, clean: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:

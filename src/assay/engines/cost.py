@@ -21,16 +21,21 @@ SAMPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds an input for one forward pass and for one gradient, and seconds of the whole evaluation at most."""
+    """Seconds an input for one forward pass and for one gradient, and seconds of the whole evaluation at most.
+
+    ``unknown`` names the attacks whose parameters do not tell what they ask.
+    """
 
     forward: float
     gradient: float
     at_most: float
+    unknown: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        rest = f", not counting {', '.join(self.unknown)}, whose cost is not known" if self.unknown else ""
         return (
             f"at most {clock(self.at_most)}, if every input withstands every attack "
-            f"({1000 * self.gradient:.2f} ms a gradient, {1000 * self.forward:.2f} ms an answer, an input)"
+            f"({1000 * self.gradient:.2f} ms a gradient, {1000 * self.forward:.2f} ms an answer, an input){rest}"
         )
 
 
@@ -52,8 +57,14 @@ def estimate(target: Target, cases: Cases, attacks: Iterable[Bound]) -> Estimate
     with target.ready(), torch.enable_grad():
         forward = _seconds(ask, target) / n
         gradient = _seconds(climb, target) / n if "grad" in target.gives else 0.0
-    per_input = sum(_passes(a, _FORWARDS) * forward + _passes(a, _GRADIENTS) * gradient for a in attacks)
-    return Estimate(forward, gradient, per_input * len(cases))
+    known: list[Bound] = []
+    unknown: list[Bound] = []
+    for attack in attacks:
+        told = any(name in attack.params for name in (*_GRADIENTS, *_FORWARDS)) or attack.entry.name == "fgsm"
+        (known if told and attack.params.get("search") != "grid" else unknown).append(attack)
+    per_input = sum(_passes(a, _FORWARDS) * forward + _passes(a, _GRADIENTS) * gradient for a in known)
+    silent = tuple(dict.fromkeys(a.entry.name for a in unknown if a.entry.needs))
+    return Estimate(forward, gradient, per_input * len(cases), silent)
 
 
 def _passes(attack: Bound, names: tuple[str, ...]) -> int:

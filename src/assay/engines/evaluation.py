@@ -102,6 +102,7 @@ class Evaluation:
     static_worst: Share | None = None
     static_from: str | None = None
     warnings: list[dict[str, str]] = field(default_factory=list)
+    ignored: tuple[str, ...] = ()
     run: str | None = None
 
     def accuracy(self, name: str = "worst") -> float:
@@ -135,6 +136,7 @@ class Evaluation:
             "per_class": self.per_class,
             "warnings": self.warnings,
             "unreliable": self.unreliable,
+            "ignored_checks": list(self.ignored),
             "protocol": self.protocol,
         }
         if self.parts:
@@ -174,7 +176,9 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
         cells = [outcome.left.to_json(), *([result.static[name].left.to_json()] if static else [])]
         rows.append({"name": f"left after {name}" if protocol["cascade"] else name, "cells": cells})
     for name, share in result.parts.items():
-        rows.append({"name": f"worst case, {name}", "cells": [share.to_json(), *([{}] if static else [])]})
+        rows.append({"name": f"worst case, {name}", "cells": [share.to_json()]})
+    for eps, share in result.curve.items():
+        rows.append({"name": f"worst case at eps {eps:g}", "cells": [share.to_json()] * (1 + static)})
     worst = [result.worst.to_json(), *([result.static_worst.to_json()] if result.static_worst else [])]
     rows.append({"name": "worst case", "cells": worst})
     ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps {protocol['eps_text']}"
@@ -182,5 +186,11 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
         "title": f"{protocol['data']}, n={protocol['n']}{ball}",
         "models": ["white box", *([f"static, made on {result.static_from}"] if static else [])],
         "rows": rows,
-        "note": "95 % Wilson intervals. " + " ".join(f"UNRELIABLE: {w['message']}." for w in result.warnings),
+        "note": " ".join(
+            [
+                "95 % Wilson intervals.",
+                *(f"UNRELIABLE ({w['name']}): {w['message']}." for w in result.warnings),
+                *([f"Checks not made: {', '.join(result.ignored)}."] if result.ignored else []),
+            ]
+        ),
     }

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.core.cases import UNLABELLED
-from assay.core.errors import NothingToTest
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
-from assay.core.registry import names
+from assay.core.registry import entries
 from assay.core.units import budget
-from assay.engines.checks import checks_only, ignored
+from assay.engines.checks import KNOWN_NORMS, checks_only, ignored
 from assay.engines.session import session
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data
@@ -28,6 +28,8 @@ def check_trust(
     std: tuple[float, ...] = (),
 ) -> dict[str, Any]:
     """Whether numbers measured on this model in this ball could be trusted: which checks were made, which fired."""
+    if norm not in KNOWN_NORMS:
+        raise UsageError(f"the checks attack in {', '.join(KNOWN_NORMS)}, not in {norm}")
     given = load_data(data, part="test")
     target = load_target(model, data=given, device=device, mean=mean, std=std)
     given = fitted(target, given)
@@ -37,5 +39,13 @@ def check_trust(
     with session(deterministic=False), target.ready():
         warnings = checks_only(target, labelled, budget(eps), norm, Stream(seed, ("eval", "checks")), ignore)
     skipped = ignored(ignore)
-    made = [name for name in names("check") if name not in skipped]
-    return {"checks": made, "ignored": sorted(skipped), "warnings": warnings, "unreliable": bool(warnings)}
+    known = [entry for entry in entries("check") if entry.name not in skipped]
+    made = [entry.name for entry in known if set(entry.needs) <= target.gives]
+    apart = [entry.name for entry in known if entry.name not in made]
+    return {
+        "checks": made,
+        "not_applicable": apart,
+        "ignored": sorted(skipped),
+        "warnings": warnings,
+        "unreliable": bool(warnings),
+    }

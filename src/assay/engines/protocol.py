@@ -64,7 +64,12 @@ def _ball(attacks: Mapping[str, Bound], *, curve: bool) -> tuple[float | None, s
     for name, attack in attacks.items():
         if attack.params.get("targeted"):
             raise UsageError(f"attack {name!r} is targeted, and an evaluation has no classes to aim at; leave it out")
-    balls = {(a.params["eps"], a.params.get("norm")) for a in attacks.values() if "eps" in a.params}
+    balls = {(a.params["eps"], a.params.get("norm", "linf")) for a in attacks.values() if "eps" in a.params}
+    free = [name for name, attack in attacks.items() if "eps" not in attack.params]
+    if balls and free:
+        raise UsageError(
+            f"{', '.join(free)} has no eps, so nothing keeps it in the ball of the others; evaluate it by itself"
+        )
     if curve and len({norm for _, norm in balls}) == 1:
         return max(balls)
     if len(balls) > 1:
@@ -80,7 +85,19 @@ _FREE = {"model", "model_fingerprint", "assay", "torch", "data"}
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """In what two protocols differ so that their numbers must not be compared; the same data may have two names."""
     keys = [key for key in (*one, *(k for k in other if k not in one)) if key not in _FREE and key != "eps_text"]
-    return [f"{key} {one.get(key)} and {other.get(key)}" for key in keys if one.get(key) != other.get(key)]
+    return [f"{key} {one.get(key)} and {other.get(key)}" for key in keys if _told(one, key) != _told(other, key)]
+
+
+def _told(protocol: Mapping[str, Any], key: str) -> Any:
+    """A value in which the order of attacks counts: in a cascade it decides what each of them sees."""
+    value = protocol.get(key)
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def portable(label: str, attack: Bound) -> None:
+    """Refuse an object of another library that attacks the model it was made with where it should attack another."""
+    if attack.entry.facts is not None and attack.entry.module != "foolbox":
+        raise UsageError(f"attack {label!r} attacks the model it was made with and cannot make examples on another")
 
 
 def to_the_end(attack: Bound) -> Bound:

@@ -63,7 +63,10 @@ def tally(
     standing = torch.stack([part.now for part in white.values()]).all(0)
     smallest = torch.stack([part.smallest for part in white.values()]).amin(0)
     outcomes = {label: outcome for part in white.values() for label, outcome in part.outcomes.items()}
-    balls = {eps for part in white.values() for eps in part.at_eps}
+    curve = {
+        eps: torch.stack([part.at_eps[eps] for part in white.values()]).all(0)
+        for eps in next(iter(white.values())).at_eps
+    }
     return Evaluation(
         clean=_share(right),
         attacks=outcomes,
@@ -71,13 +74,19 @@ def tally(
         per_class=_per_class(y, right, standing, classes),
         protocol=protocol,
         parts={name: _share(part.now) for name, part in white.items()} if set(white) != {"attacks"} else {},
-        curve={eps: _share(rows) for eps, rows in next(iter(white.values())).at_eps.items()} if len(balls) > 1 else {},
-        mean=None if protocol["cascade"] else sum(o.left.accuracy for o in outcomes.values()) / len(outcomes),
+        curve={eps: _share(rows) for eps, rows in curve.items()} if len(curve) > 1 else {},
+        mean=None
+        if protocol["cascade"] or len(curve) > 1
+        else sum(o.left.accuracy for o in outcomes.values()) / len(outcomes),
         minimal=Sizes.of(smallest),
         static=found["static"].outcomes if static is not None else {},
         static_worst=_share(found["static"].now) if static is not None else None,
         static_from=static,
     )
+
+
+def _mean(outcomes: Mapping[str, Outcome]) -> float:
+    return sum(outcome.left.accuracy for outcome in outcomes.values()) / len(outcomes)
 
 
 def _share(rows: Tensor) -> Share:

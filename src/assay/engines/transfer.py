@@ -14,7 +14,7 @@ from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Progress
 from assay.engines.cascade import Block, Column, run_suite
 from assay.engines.evaluation import Share
-from assay.engines.protocol import protocol_of, to_the_end
+from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
 from assay.recipes.recipe import attacks_of
 from assay.subjects.bench import Data, fitted
@@ -63,7 +63,7 @@ def transfer(
     deterministic: bool = False,
     progress: Progress | None = None,
 ) -> Transfer:
-    """Attack every model and judge what comes out by every other; examples are made without early stop."""
+    """Attack every model and judge what comes out by every other; gradient attacks go on after their first success."""
     given = load_data(data, part="test")
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):
@@ -85,6 +85,7 @@ def transfer(
     for target in targets.values():
         for label, attack in attacks.items():
             require(target, attack.entry.needs, f"attack {label!r}")
+            portable(label, attack)
     rates = _Rates(targets, batch)
     with session(deterministic=deterministic):
         for place, (name, maker) in enumerate(targets.items()):
@@ -110,7 +111,8 @@ class _Rates:
             if name == b:
                 wrong = made.info["success"]
             else:
-                wrong = answer(judge, made.x, self.chunks).argmax(1).cpu() != made.y
+                scores = answer(judge, made.x, self.chunks).cpu()
+                wrong = ((scores.argmax(1) != made.y) | ~scores.isfinite().all(1)) & made.info["allowed"]
             fooled = torch.zeros(len(cases), dtype=torch.bool)
             fooled[rows[wrong]] = True
             both = (right[name] & right[b]).cpu()

@@ -88,7 +88,7 @@ def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> d
     """
     parts: dict[str, list[Any]] = {}
     for name, params in steps(suite):
-        relative = isinstance(name, str) and name in ("seen", "unseen")
+        relative = isinstance(name, str) and name in names("suite") and lookup("suite", name)[1].relative
         if relative and trained is None:
             raise UsageError(f"suite {name!r}: nothing says what this model was trained with; name it: --seen fgsm,pgd")
         if not relative:
@@ -98,10 +98,15 @@ def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> d
                 raise UsageError("suite 'seen': this model was trained without attacks; --suite unseen takes them all")
             parts["seen"] = [(n, {**own, **params}) for n, own in map(step, trained or ())]
         else:
-            known = {canonical(step(member)[0]) for member in trained or ()}
+            known = {bound.entry.name for bound in attacks_of(trained, offered).values()} if trained else set()
             pool = lookup("suite", "unseen")[1].attacks
             parts["unseen"] = [_with(m, params) for m in pool if canonical(step(m)[0]) not in known]
-    return {part: attacks_of(members, offered) for part, members in (parts or {"attacks": []}).items()}
+    found = {part: attacks_of(members, offered) for part, members in (parts or {"attacks": []}).items()}
+    labels = [label for attacks in found.values() for label in attacks]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise UsageError(f"{', '.join(twice)} stands in two parts of the suite ({', '.join(found)}); name it once")
+    return found
 
 
 def wants_each(suite: Any) -> bool:

@@ -63,3 +63,13 @@ def test_net_and_weights_come_back_as_they_were() -> None:
     assay.attack("apgd-ce", net, torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), eps=0.1)
     assert net.training
     assert all(p.grad is None and p.requires_grad for p in net.parameters())
+
+
+def test_inputs_outside_the_bounds_are_refused() -> None:
+    y = torch.tensor([0])
+    for x in (torch.tensor([[-0.5]]), torch.tensor([[1]])):
+        with pytest.raises(UsageError, match=r"numbers in \[0, 1\]"):
+            assay.attack("pgd", Line(), x, y, eps=0.1)
+    assert len(assay.attack("pgd", Line(), torch.tensor([[-0.5]]), y, eps=0.1, bounds=(-1, 1))) == 1
+    with pytest.raises(UsageError, match="one label a row"):
+        assay.attack("apgd_ce", Line(), torch.tensor([[0.5]]), torch.tensor([[1, 0]]), eps=0.1)

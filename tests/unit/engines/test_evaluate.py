@@ -116,8 +116,10 @@ def test_an_attack_that_cheats_is_not_believed(tmp_path: Path) -> None:
         "def out(target, x, y, *, rng):\n    'Leaves the bounds.'\n    return x + 5 * (1 - 2 * y[:, None])\n"
     )
     data = line([0.2, 0.3, 0.9], [0, 0, 1])
-    result = evaluate(target(), data, suite=f"{file}:far,{file}:out", eps=0.1)
-    assert result.worst.right == 3
+    for suite in (f"{file}:far", f"{file}:out"):
+        assert evaluate(target(), data, suite=suite, eps=0.1).worst.right == 3
+    with pytest.raises(UsageError, match="out has no eps, so nothing keeps it in the ball"):
+        evaluate(target(), data, suite=f"{file}:far,{file}:out", eps=0.1)
 
 
 def test_saved_examples_keep_the_label_of_their_parent(digits_model: str) -> None:
@@ -303,11 +305,11 @@ def test_attacks_of_users_are_never_called_with_nothing(tmp_path: Path) -> None:
     """Not to try them out, and not where an attack before has left no input standing."""
     file = tmp_path / "mine.py"
     file.write_text(
-        "def needs_rows(target, x, y, *, rng):\n    'Fails on an empty batch.'\n"
+        "def needs_rows(target, x, y, *, rng, eps: float):\n    'Fails on an empty batch.'\n"
         "    return (x * 0 + x.amax()).clamp(0, 1)\n"
     )
     near = line([0.45, 0.55], [0, 1])
-    assert evaluate(target(), near, suite=f"{file}:needs_rows").attacks
+    assert evaluate(target(), near, suite=f"{file}:needs_rows", eps=0.2).attacks
     both = evaluate(target(), near, suite=f"fgsm,{file}:needs_rows", eps=0.2)
     assert [outcome.tried for outcome in both.attacks.values()] == [2, 0]
 

@@ -1,6 +1,7 @@
 """Curves, parts, sizes, queries, comparisons and transfer: numbers that can be checked by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 import assay
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
+from assay.engines.blocks import load_examples
 from assay.engines.cost import estimate
 from assay.engines.evaluate import evaluate
 from assay.engines.transfer import transfer
@@ -84,7 +86,10 @@ def test_a_checkpoint_says_what_it_was_trained_with(digits_model: str, tmp_path:
 def test_minimal_attacks_give_sizes(digits_model: str) -> None:
     result = evaluate(digits_model, "digits/test[:40]", suite="deepfool,fab_t(targets=3, steps=20)", norm="l2")
     assert result.minimal is not None
+    assert result.attacks["fab_t"].tried == result.clean.right, "each attack measures every input, no cascade"
     sizes = [outcome.sizes for outcome in result.attacks.values() if outcome.sizes is not None]
+    assert len(sizes) == 2
+    assert result.minimal.mean <= min(part.mean for part in sizes)
     assert sizes[0].n == result.attacks["deepfool"].broken
     assert 0 < sizes[0].low <= sizes[0].median <= sizes[0].high
     assert result.to_json()["attacks"]["deepfool"]["size"]["median"] == round(sizes[0].median, 6)
@@ -135,7 +140,7 @@ def test_the_estimate_counts_what_attacks_may_ask() -> None:
 
 
 def test_transfer_by_hand() -> None:
-    """Examples for a line at 0.3 move values by 0.1 towards it, and so away from a line at 0.5 if above."""
+    """Examples move values by 0.1 towards the line of the model they were made on."""
     data = line([0.05, 0.25, 0.45, 0.55, 0.9])
     result = transfer([target(0.5), target(0.6)], data, suite="fgsm", eps=0.1, names=("half", "more"))
     # Both are right on 0.05, 0.25, 0.45 and 0.9; 0.55 is wrong for `more`.
@@ -150,3 +155,65 @@ def test_transfer_by_hand() -> None:
 def test_transfer_refuses_one_model() -> None:
     with pytest.raises(UsageError, match="two or more models"):
         transfer([target()], DATA, eps=0.1)
+
+
+def test_a_curve_of_parts_is_the_worst_of_both() -> None:
+    weak = "fgsm(early_stop=true),pgd(steps=1, step=0.01, random_start=false)"
+    result = evaluate(target(), DATA, suite="seen,unseen", eps="0.05,0.1,0.2", seen=weak)
+    assert result.curve[0.2] == result.worst
+    assert [share.right for share in result.curve.values()] == [5, 3, 2]
+
+
+def test_the_order_of_a_cascade_belongs_to_its_run() -> None:
+    evaluate(target(), DATA, suite="bim,fgsm", eps=0.1, save="ordered")
+    with pytest.raises(UsageError, match="order"):
+        evaluate(target(), DATA, suite="fgsm,bim", eps=0.1, save="ordered")
+    with pytest.raises(UsageError, match="attacks"):
+        evaluate(target(), DATA, suite="bim,fgsm", eps=0.1).compared(
+            evaluate(target(), DATA, suite="fgsm,bim", eps=0.1)
+        )
+
+
+def test_what_was_seen_belongs_to_a_run_and_to_a_number() -> None:
+    one = evaluate(target(), DATA, suite="seen,unseen", eps=0.1, seen="fgsm", save="parts")
+    with pytest.raises(UsageError, match="order"):
+        evaluate(target(), DATA, suite="seen,unseen", eps=0.1, seen="bim", save="parts")
+    other = evaluate(target(), DATA, suite="seen,unseen", eps=0.1, seen="bim")
+    with pytest.raises(UsageError, match="cannot be compared"):
+        one.compared(other, "seen")
+    made = load_examples("parts")
+    first = made.info["attack"] == 0
+    assert int(first.sum()) == one.attacks["fgsm"].tried, "every example says which attack of all made it"
+
+
+def test_an_attack_stands_in_one_part_only() -> None:
+    with pytest.raises(UsageError, match="pgd stands in two parts"):
+        evaluate(target(), DATA, suite="pgd,seen", eps=0.1, seen="pgd")
+    expanded = evaluate(target(), DATA, suite="seen,unseen", eps=0.1, seen="fast")
+    assert expanded.protocol["parts"]["seen"] == ["fgsm", "pgd"]
+    assert not {"fgsm", "pgd"} & set(expanded.protocol["parts"]["unseen"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"suite": "pgd(eps=0.3),fgsm", "eps": "0.05,0.1"}, "no curve over eps"),
+        ({"suite": "seen", "seen": "fgsm", "eps": 0.1, "static_from": target(0.4)}, "one after the other"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        evaluate(target(), DATA, **arguments)
+
+
+def test_stray_examples_do_not_count_in_transfer_either(tmp_path: Path) -> None:
+    file = tmp_path / "cheat.py"
+    file.write_text("def far(target, x, y, *, rng, eps: float):\n    'Jumps across.'\n    return 1 - x\n")
+    result = transfer([target(0.5), target(0.6)], DATA, suite=f"{file}:far", eps=0.1, names=("a", "b"))
+    assert result.white_box["a"].right == 2, "0.45 and 0.52 jump by no more than 0.1"
+    assert result.fooled["a"]["b"].right == 0, "0.05 and 0.9 jump too far"
+
+
+def test_checks_that_were_left_out_are_told() -> None:
+    result = evaluate(target(), DATA, suite="fgsm", eps=0.1, ignore=("randomised",))
+    assert result.to_json()["ignored_checks"] == ["randomised"]

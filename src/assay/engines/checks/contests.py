@@ -11,7 +11,7 @@ STILL_RISING = 0.1  # share of the right inputs that more steps break
 QUERIES = 100
 
 
-@register("check")
+@register("check", needs=("grad",))
 def black_box_beats_white_box(look: Look) -> str | None:
     """An attack without gradients breaks inputs that one with gradients leaves standing."""
     told = _met(look, _own_black_box)
@@ -35,7 +35,7 @@ def black_box_beats_white_box(look: Look) -> str | None:
     return f"{what}: gradients are masked, or the gradient attack has far too few steps"
 
 
-@register("check")
+@register("check", needs=("grad",))
 def single_step_beats_iterative(look: Look) -> str | None:
     """A single gradient step breaks inputs that many steps leave standing."""
     told = _met(look, lambda attack: steps_of(attack) == 1)
@@ -55,7 +55,7 @@ def single_step_beats_iterative(look: Look) -> str | None:
     )
 
 
-@register("check")
+@register("check", needs=("grad",))
 def more_steps_help(look: Look) -> str | None:
     """The attacks of the evaluation had not converged."""
     mine = [a for a in look.facts.attacks.values() if steps_of(a)]

@@ -20,7 +20,7 @@ class Rung(NamedTuple):
     left: int
 
 
-@register("check")
+@register("check", needs=("grad",))
 def full_range(look: Look) -> str | None:
     """Accuracy does not reach zero when attacks may change everything."""
     rungs = look.once(ladder)
@@ -32,7 +32,7 @@ def full_range(look: Look) -> str | None:
     )
 
 
-@register("check")
+@register("check", needs=("grad",))
 def flat_curve(look: Look) -> str | None:
     """Accuracy hardly falls from eps to half the range of the inputs."""
     rungs = look.once(ladder)

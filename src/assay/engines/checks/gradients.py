@@ -19,7 +19,7 @@ JUMP = 0.02  # of the spread of a row's scores
 FAR = 0.25  # of the range of the inputs: noise that a switch would notice
 
 
-@register("check")
+@register("check", needs=("grad",))
 def zero_gradient(look: Look) -> str | None:
     """Gradients are zero or undefined, at clean inputs or around them."""
     if not look.white_box or not len(look.few):
@@ -35,7 +35,7 @@ def zero_gradient(look: Look) -> str | None:
     return f"{100 * share:.0f} % of {where} have a zero or undefined gradient: gradient attacks cannot work on them"
 
 
-@register("check")
+@register("check", needs=("grad",))
 def vanishing_gradient(look: Look) -> str | None:
     """Gradients are too small to use, or do not lead uphill."""
     if not look.white_box or not len(look.few) or not look.steady:
@@ -43,7 +43,7 @@ def vanishing_gradient(look: Look) -> str | None:
     return _underflowing(look) or _saturated(look) or _useless(look)
 
 
-@register("check")
+@register("check", needs=("grad",))
 def discontinuous(look: Look) -> str | None:
     """Answers jump between an input and its neighbours, which gradients cannot see."""
     if not look.white_box or not len(look.few) or not look.steady:

@@ -25,6 +25,6 @@ def apgd_ce(
     early_stop: bool = True,
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    r"""Auto-PGD on cross-entropy; \`\`eot\`\` averages so many gradients of a randomised target."""
+    """Auto-PGD on cross-entropy; ``eot`` averages so many gradients of a randomised target."""
     how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, aim("ce", criterion, targeted))
     return how(target, x, y, rng)

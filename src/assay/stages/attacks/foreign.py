@@ -25,6 +25,7 @@ from assay.core.randomness import Rows
 from assay.core.registry import Entry, Parameter
 from assay.core.shapes import column
 from assay.stages.attacks.guests import LIBRARIES, library_of, quiet, seeded, untouched
+from assay.subjects.counted import Counted
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -124,8 +125,9 @@ def _run(
         if module is not None:
             stack.enter_context(eval_mode(module))
         try:
-            if id(target) not in compared:
-                compared.add(id(target))
+            tested = target.target if isinstance(target, Counted) else target
+            if id(tested) not in compared:
+                compared.add(id(tested))
                 _compare(guest, target, x[:4])
             made = LIBRARIES[guest.library].run(thing, target, _cast(x, module), y, eps)
         except (AssayError, MemoryError):
@@ -158,7 +160,7 @@ def _agree(guest: Guest, target: Target, eps: float | None, norm: Norm | None) -
 
 
 def _compare(guest: Guest, target: Target, x: Tensor) -> None:
-    """Say so where the object attacks another model than the one under test."""
+    """Refuse an object that attacks another model than the one under test: its number would not be white-box."""
     with torch.no_grad():
         own = LIBRARIES[guest.library].answer(guest.thing, _cast(x, guest.module))
         answers = target(x)
@@ -166,10 +168,9 @@ def _compare(guest: Guest, target: Target, x: Tensor) -> None:
         return
     own = own.to(answers)
     if own.shape != answers.shape or not torch.allclose(own, answers, SAME, SAME * float(answers.abs().max())):
-        log.warning(
-            "%s attacks the model it was made with, which answers otherwise than the one under test: "
-            "what it finds is carried over, and says little of a white-box attack",
-            guest.name,
+        raise UsageError(
+            f"{guest.name} attacks the model it was made with, which answers otherwise than the one under test; make "
+            "it with the same net (and the same normalisation in it)"
         )
 
 

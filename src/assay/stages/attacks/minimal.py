@@ -15,7 +15,9 @@ def check_norm(attack: str, norm: str, eps: float | None, known: tuple[Norm, ...
     """``norm`` if this attack has it; ``eps``, where given, must be a size."""
     chosen = norms.check(norm, eps)
     if chosen not in known:
-        raise UsageError(f"{attack} knows {' and '.join(known)}, not {chosen}")
+        raise UsageError(
+            f"{attack} knows {' and '.join(known)}, not {chosen}; give norm={known[0]} (--norm {known[0]})"
+        )
     return chosen
 
 
