@@ -30,6 +30,9 @@ def _load_file(path: str) -> ModuleType:
     assert spec is not None  # a .py suffix always has a spec and a loader
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    folder = str(Path(path).parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # files of a user import their neighbours; at the end, where it shadows nothing
     sys.modules[name] = module  # dataclasses look their module up while it is being made
     try:
         spec.loader.exec_module(module)

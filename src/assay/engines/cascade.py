@@ -90,7 +90,9 @@ def run_suite(
         watch(label)
         started, maker = time.perf_counter(), Counted(column.maker)
         rows = (right if each else standing).nonzero().flatten()
-        examples = _attacked(maker, column.judge, attack, cases[rows], rng.at(label), chunks)
+        # One stream for an attack at every eps: in a larger ball it starts alike, and only goes on with what is left.
+        stream = rng.at(label.partition(" eps=")[0])
+        examples = _attacked(maker, column.judge, attack, cases[rows], stream, chunks)
         fooled = examples.info["success"]
         standing[rows[fooled]] = False
         key = f"{name}/{label}"

@@ -34,7 +34,7 @@ class Estimate:
     def __str__(self) -> str:
         rest = f", not counting {', '.join(self.unknown)}, whose cost is not known" if self.unknown else ""
         return (
-            f"at most {clock(self.at_most)}, if every input withstands every attack "
+            f"up to about {clock(self.at_most)}, if every input withstands every attack "
             f"({1000 * self.gradient:.2f} ms a gradient, {1000 * self.forward:.2f} ms an answer, an input){rest}"
         )
 

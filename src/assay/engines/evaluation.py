@@ -184,12 +184,15 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
     ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps {protocol['eps_text']}"
     return {
         "title": f"{protocol['data']}, n={protocol['n']}{ball}",
-        "models": ["white box", *([f"static, made on {result.static_from}"] if static else [])],
+        "models": [
+            "white box" + ("*" if result.unreliable else ""),
+            *([f"static, made on {result.static_from}"] if static else []),
+        ],
         "rows": rows,
         "note": " ".join(
             [
                 "95 % Wilson intervals.",
-                *(f"UNRELIABLE ({w['name']}): {w['message']}." for w in result.warnings),
+                *(f"*UNRELIABLE ({w['name']}): {w['message']}." for w in result.warnings),
                 *([f"Checks not made: {', '.join(result.ignored)}."] if result.ignored else []),
             ]
         ),

@@ -90,7 +90,8 @@ def transfer_table(result: Transfer) -> Table:
     ball = "" if told["eps"] is None else f", {told['norm']} eps={told['eps_text']}"
     table = Table(
         title=plain(f"{told['data']}, n={told['n']}{ball}, {', '.join(told['attacks'])}, seed {told['seed']}"),
-        caption="share fooled of the inputs both models get right; 95 % Wilson intervals; static unless said",
+        caption="share fooled of the inputs that both models get right (white box: that the model itself gets right); "
+        "95 % Wilson intervals; no trust checks are made here",
     )
     table.add_column("made on")
     table.add_column("white box", justify="right")
@@ -123,8 +124,9 @@ def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
         yield percent(static.left)
     yield str(outcome.tried)
     yield str(outcome.broken)
-    tried = max(outcome.tried, 1)
-    yield f"{outcome.effort.forward / tried:.0f} / {outcome.effort.gradient / tried:.0f}"
+    tried, effort = max(outcome.tried, 1), outcome.effort
+    counted = effort.forward or effort.gradient
+    yield f"{effort.forward / tried:.0f} / {effort.gradient / tried:.0f}" if counted else "–"
     yield f"{outcome.effort.seconds:.2f}"
 
 

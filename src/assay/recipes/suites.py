@@ -18,7 +18,7 @@ AUTOATTACK = Suite(
     name="autoattack",
     summary="AutoAttack, standard version: APGD-CE, APGD-T, FAB-T and Square with 5000 queries.",
     paper="Croce and Hein 2020",
-    attacks=("apgd_ce", "apgd_t", "fab_t", "square"),
+    attacks=("apgd_ce", "apgd_t", "fab_t", ("square", {"rescale": False})),
 )
 
 AUTOATTACK_RAND = Suite(

@@ -14,6 +14,7 @@ from assay.core import registry, specs
 from assay.core.errors import UsageError
 from assay.core.registry import FOLDERS, Entry, Parameter, bind, entries, entry, lookup, names, register
 from assay.core.specs import canonical
+from assay.core.userfile import load_object
 
 STATIC = [(kind, found) for kind in FOLDERS for found in registry._read_folder(kind)]
 
@@ -377,3 +378,11 @@ def test_two_functions_of_a_file_run_it_once(tmp_path: Path) -> None:
     bind("attack", f"{path}:add", {})(None)
     assert bind("mutator", f"{path}:count", {})(None) == 1
     assert (tmp_path / "runs.txt").read_text() == "x"
+
+
+def test_a_file_of_a_user_imports_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_mine.py").write_text("FACTOR = 3\n")
+    (tmp_path / "uses_it.py").write_text(
+        "from neighbour_of_mine import FACTOR\ndef triple(x):\n    return FACTOR * x\n"
+    )
+    assert load_object(tmp_path / "uses_it.py", "triple")(2) == 6

@@ -333,3 +333,15 @@ def test_a_check_costs_as_it_says(digits_model: str) -> None:
     assert warnings_of(counted, data.cases, result, attacks, Stream(0)) == []
     assert counted.gradient < 60 * SAMPLE
     assert counted.forward < 120 * SAMPLE
+
+
+def test_a_suite_far_weaker_than_plain_pgd_is_told(digits_model: str, tmp_path: Path) -> None:
+    """A user's attack that hardly moves: nothing about the net is wrong, but its number is."""
+    (tmp_path / "weak.py").write_text(
+        "def nudge(target, x, y, *, rng, eps: float):\n    'A hundredth of the ball.'\n"
+        "    return (x + 0.01 * eps).clamp(0, 1)\n"
+    )
+    weak = evaluate(digits_model, "digits/test[:100]", suite=f"{tmp_path}/weak.py:nudge", eps=0.2)
+    assert "weak_attacks" in {w["name"] for w in weak.warnings}
+    strong = evaluate(digits_model, "digits/test[:100]", suite="apgd_ce", eps=0.2)
+    assert not strong.warnings

@@ -136,7 +136,7 @@ def test_the_estimate_counts_what_attacks_may_ask() -> None:
     attacks = attacks_of("pgd(steps=10, restarts=3),square(queries=50)", {"eps": 0.1, "norm": "linf"})
     whole = estimate(target(), DATA.cases, attacks.values())
     assert whole.at_most == pytest.approx(6 * (30 * whole.gradient + 50 * whole.forward))
-    assert "at most" in str(whole)
+    assert "up to about" in str(whole)
 
 
 def test_transfer_by_hand() -> None:

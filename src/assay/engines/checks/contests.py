@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from assay.core.registry import Bound, register
+from assay.core.stats import wilson
 from assay.engines.checks.look import Look, beyond
 from assay.engines.checks.strength import ball_of, broken_by, longer, ours, stand, steps_of
 
@@ -78,6 +79,22 @@ def more_steps_help(look: Look) -> str | None:
     return (
         f"{how} breaks {broken} more of {n} inputs: the attack has not converged, and accuracy is nearer to {now:.2f} "
         "than to what was measured; raise steps"
+    )
+
+
+@register("check", needs=("grad",))
+def weak_attacks(look: Look) -> str | None:
+    """A plain gradient attack of ours breaks clearly more than the attacks of the evaluation did."""
+    reference, worst = look.once(stand), look.facts.worst
+    if reference is None or worst is None or not look.steady:
+        return None
+    left, n = len(reference.held), len(look.few)
+    most = wilson(left, n)[1] * look.facts.clean.accuracy
+    if most >= worst.accuracy:
+        return None
+    return (
+        f"{reference.attack.entry.name} with {steps_of(reference.attack)} steps leaves {left} of {n} inputs standing, "
+        f"the attacks of the evaluation {worst.accuracy:.2f} of all: they are too weak for their number to mean much"
     )
 
 

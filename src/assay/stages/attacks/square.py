@@ -41,7 +41,7 @@ def square(
 
     The schedule: a window covers the share p of the image. p begins at ``p_init`` and is halved when the step has
     passed 10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000. With ``rescale`` these are counted in ten thousandths of
-    ``queries`` (as AutoAttack does), without in steps (as the paper does for a budget of 10 000).
+    ``queries``, without in steps (as the paper does for a budget of 10 000, and AutoAttack for its 5000).
 
     Inputs are images (…, rows, columns), all axes before being channels; a vector is an image of one row.
     """
