@@ -37,7 +37,7 @@ class _Standing:
             Share(int(left.sum()), len(left)),
             int(tried.sum()),
             int(broken.sum()),
-            Effort(*(sum(getattr(e, k) for e in effort) for k in ("seconds", "forward", "gradient"))),
+            Effort(sum(e.seconds for e in effort), *(_total(effort, k) for k in ("forward", "gradient"))),
             Sizes.of(size) if unbounded else None,
         )
         if unbounded:
@@ -83,6 +83,12 @@ def tally(
         static_worst=_share(found["static"].now) if static is not None else None,
         static_from=static,
     )
+
+
+def _total(effort: list[Effort], kind: str) -> int | None:
+    """The sum of a count over all blocks, None where it was not counted."""
+    counts = [getattr(e, kind) for e in effort]
+    return None if None in counts else sum(counts)
 
 
 def _mean(outcomes: Mapping[str, Outcome]) -> float:

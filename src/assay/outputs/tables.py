@@ -124,9 +124,8 @@ def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
         yield percent(static.left)
     yield str(outcome.tried)
     yield str(outcome.broken)
-    tried, effort = max(outcome.tried, 1), outcome.effort
-    counted = effort.forward or effort.gradient
-    yield f"{effort.forward / tried:.0f} / {effort.gradient / tried:.0f}" if counted else "–"
+    counts = (outcome.effort.forward, outcome.effort.gradient)
+    yield " / ".join("–" if count is None else f"{count / max(outcome.tried, 1):.0f}" for count in counts)
     yield f"{outcome.effort.seconds:.2f}"
 
 

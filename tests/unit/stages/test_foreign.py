@@ -1,5 +1,6 @@
 """Objects of other libraries as attacks, tested on stand-ins that look like each library from outside."""
 
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -507,6 +508,7 @@ def test_the_command_line_takes_an_object_of_a_file(
     path.write_text(USER_FILE.replace("nn.Flatten()", f"assay.load_target({digits_model!r}).module"))
     command = ["eval", digits_model, "--data", "digits/test[:20]", "--suite", f"{path}:thing", "--json"]
     assert cli(command) == 0
-    assert f'"{path}:thing"' in capsys.readouterr().out
+    told = json.loads(capsys.readouterr().out)["attacks"][f"{path}:thing"]
+    assert told["queries"] == {"forward": None, "gradient": None}, "it asks a model of its own"
     assert cli([*command, "--eps", "0.2"]) == 4
     assert "was made with eps 0.125, asked for is 0.2" in capsys.readouterr().err
