@@ -47,8 +47,9 @@ def attack(
         raise UsageError(f"attack takes one attack, got {len(chosen)}; assay.evaluate takes suites")
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     bound = bind("attack", *chosen[0], offered)
-    if not x.is_floating_point() or (len(x) and not bool(inside(x, bounds).all())):
-        low, high = bounds
+    target = _target(model, tuple(x.shape[1:]), bounds, device)
+    low, high = target.spec.bounds
+    if not x.is_floating_point() or (len(x) and not bool(inside(x, (low, high)).all())):
         raise UsageError(
             f"inputs must be floating-point numbers in [{low:g}, {high:g}]; give bounds= where they are not"
         )
@@ -56,7 +57,6 @@ def attack(
         raise UsageError(
             f"attack {bound.entry.name!r} takes one label a row; pgd takes several, or numbers, with loss="
         )
-    target = _target(model, tuple(x.shape[1:]), bounds, device)
     require(target, bound.entry.needs, f"attack {bound.entry.name!r}")
     params = bound.params
     goal = aim("ce", params.get("criterion", "top"), bool(params.get("targeted", False)))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,16 @@ BALL_TOLERANCE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where examples are made, who judges them, and how they are made."""
+    """Where examples are made, who judges them, and how they are made.
+
+    ``streams`` names the randomness of an attack where it is not its label: one attack at several eps has one stream,
+    so that in a larger ball it starts alike.
+    """
 
     maker: Target
     judge: Target
     attacks: dict[str, Bound]
+    streams: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,7 @@ def run_suite(
         watch(label)
         started, maker = time.perf_counter(), Counted(column.maker)
         rows = (right if each else standing).nonzero().flatten()
-        # One stream for an attack at every eps: in a larger ball it starts alike, and only goes on with what is left.
-        stream = rng.at(label.partition(" eps=")[0])
+        stream = rng.at(column.streams.get(label, label))
         examples = _attacked(maker, column.judge, attack, cases[rows], stream, chunks)
         fooled = examples.info["success"]
         standing[rows[fooled]] = False

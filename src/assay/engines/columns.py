@@ -49,19 +49,22 @@ def columns_of(
     """One column a part of the suite, and ``static`` where there is a ``source``; each tried out on no inputs."""
     norms.check(norm)
     parts: dict[str, dict[str, Bound]] = {}
+    streams: dict[str, str] = {}
     for eps in sizes:
         for part, attacks in parts_of(suite, {"eps": eps, "norm": norm}, trained).items():
             for label, attack in attacks.items():
                 if len(sizes) > 1 and attack.params.get("eps") != eps:
                     raise UsageError(f"attack {label!r} has an eps of its own or none, and no curve over eps")
-                parts.setdefault(part, {})[label if len(sizes) == 1 else f"{label} eps={eps:g}"] = attack
-    columns = {part: Column(target, target, attacks) for part, attacks in parts.items()}
+                shown = label if len(sizes) == 1 else f"{label} eps={eps:g}"
+                parts.setdefault(part, {})[shown], streams[shown] = attack, label
+    columns = {part: Column(target, target, attacks, streams) for part, attacks in parts.items()}
     if source is not None:
         if set(parts) != {"attacks"}:
             raise UsageError("--static-from and --suite seen,unseen are two tables; evaluate them one after the other")
         for label, attack in parts["attacks"].items():
             portable(label, attack)
-        columns["static"] = Column(source, target, {label: to_the_end(a) for label, a in parts["attacks"].items()})
+        ends = {label: to_the_end(attack) for label, attack in parts["attacks"].items()}
+        columns["static"] = Column(source, target, ends, streams)
     for column in columns.values():
         _try_out(column)
     return columns

@@ -13,8 +13,7 @@ from typing import Any
 from torch import nn
 
 from assay.core import environment, store
-from assay.core.cases import UNLABELLED
-from assay.core.errors import NothingToTest, UsageError
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.specs import steps
 from assay.engines.blocks import BLOCK, Blocks, Progress
@@ -25,10 +24,10 @@ from assay.engines.cost import estimate
 from assay.engines.evaluation import Evaluation, numbers_table
 from assay.engines.protocol import protocol_of
 from assay.engines.session import session
+from assay.engines.subject import load_subject
 from assay.engines.tally import tally
 from assay.recipes.recipe import wants_each
 from assay.subjects.bench import Data, fitted
-from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target, trained_with
 from assay.subjects.target import Target
 
@@ -69,12 +68,7 @@ def evaluate(
     that name. ``ignore`` names trust checks that are not to be made.
     """
     skipped = sorted(ignored(ignore))
-    given = load_data(data, part="test")
-    target = load_target(model, data=given, device=device, mean=mean, std=std)
-    given = fitted(target, given)
-    labelled = given.cases[given.cases.y != UNLABELLED]
-    if not len(labelled):
-        raise NothingToTest(f"{given.name} has no labels, so there is no accuracy to measure")
+    target, given, labelled = load_subject(model, data, device=device, mean=mean, std=std)
     source = None
     if static_from is not None:
         source = load_target(static_from, data=given, device=device, mean=mean, std=std)

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from assay.core.cases import UNLABELLED
-from assay.core.errors import NothingToTest, UsageError
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import entries
 from assay.core.units import budget
 from assay.engines.checks import KNOWN_NORMS, checks_only, ignored
 from assay.engines.session import session
-from assay.subjects.bench import Data, fitted
-from assay.subjects.data.load import load_data
-from assay.subjects.sources.load import load_target
+from assay.engines.subject import load_subject
+from assay.subjects.bench import Data
 
 
 def check_trust(
@@ -30,12 +28,7 @@ def check_trust(
     """Whether numbers measured on this model in this ball could be trusted: which checks were made, which fired."""
     if norm not in KNOWN_NORMS:
         raise UsageError(f"the checks attack in {', '.join(KNOWN_NORMS)}, not in {norm}")
-    given = load_data(data, part="test")
-    target = load_target(model, data=given, device=device, mean=mean, std=std)
-    given = fitted(target, given)
-    labelled = given.cases[given.cases.y != UNLABELLED]
-    if not len(labelled):
-        raise NothingToTest(f"{given.name} has no labels, so nothing can be checked")
+    target, _, labelled = load_subject(model, data, device=device, mean=mean, std=std)
     with session(deterministic=False), target.ready():
         warnings = checks_only(target, labelled, budget(eps), norm, Stream(seed, ("eval", "checks")), ignore)
     skipped = ignored(ignore)

@@ -75,9 +75,7 @@ def tally(
         protocol=protocol,
         parts={name: _share(part.now) for name, part in white.items()} if set(white) != {"attacks"} else {},
         curve={eps: _share(rows) for eps, rows in curve.items()} if len(curve) > 1 else {},
-        mean=None
-        if protocol["cascade"] or len(curve) > 1
-        else sum(o.left.accuracy for o in outcomes.values()) / len(outcomes),
+        mean=None if protocol["cascade"] or len(curve) > 1 else _mean(outcomes),
         minimal=Sizes.of(smallest),
         static=found["static"].outcomes if static is not None else {},
         static_worst=_share(found["static"].now) if static is not None else None,
@@ -92,6 +90,7 @@ def _total(effort: list[Effort], kind: str) -> int | None:
 
 
 def _mean(outcomes: Mapping[str, Outcome]) -> float:
+    """The mean accuracy over attacks that each saw every input."""
     return sum(outcome.left.accuracy for outcome in outcomes.values()) / len(outcomes)
 
 

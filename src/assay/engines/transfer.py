@@ -1,14 +1,15 @@
 """The transfer matrix: examples made on one model, judged by the others."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from assay.core.cases import UNLABELLED, Cases
+from assay.core.cases import Cases
 from assay.core.chunks import Chunks
-from assay.core.errors import NothingToTest, UsageError
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Progress
@@ -16,10 +17,10 @@ from assay.engines.cascade import Block, Column, run_suite
 from assay.engines.evaluation import Share
 from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
+from assay.engines.subject import load_subject
 from assay.recipes.recipe import attacks_of
-from assay.subjects.bench import Data, fitted
+from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
-from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, answer, require
 
 
@@ -64,16 +65,15 @@ def transfer(
     progress: Progress | None = None,
 ) -> Transfer:
     """Attack every model and judge what comes out by every other; gradient attacks go on after their first success."""
-    given = load_data(data, part="test")
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):
         raise UsageError("a transfer matrix needs two or more models, each with a name of its own")
-    targets = {n: load_target(m, data=given, device=device) for n, m in zip(labels, models, strict=True)}
-    if any(fitted(target, given) is not given for target in targets.values()):
-        raise UsageError("the models order their classes otherwise than the data; retrain them on these data")
-    cases = given.cases[given.cases.y != UNLABELLED]
-    if not len(cases):
-        raise NothingToTest(f"{given.name} has no labels, so nobody knows what is fooled")
+    given = load_data(data, part="test")
+    targets: dict[str, Target] = {}
+    for label, model in zip(labels, models, strict=True):
+        targets[label], own, cases = load_subject(model, given, device=device)
+        if own is not given:
+            raise UsageError(f"{label} orders its classes otherwise than the data; retrain it on these data")
     attacks = {
         label: to_the_end(a)
         for label, a in attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm}).items()
@@ -87,7 +87,10 @@ def transfer(
             require(target, attack.entry.needs, f"attack {label!r}")
             portable(label, attack)
     rates = _Rates(targets, batch)
-    with session(deterministic=deterministic):
+    with ExitStack() as stack:
+        stack.enter_context(session(deterministic=deterministic))
+        for target in targets.values():
+            stack.enter_context(target.ready())
         for place, (name, maker) in enumerate(targets.items()):
             for start in range(0, len(cases), batch):
                 block = cases[start : start + batch].to(maker.device)

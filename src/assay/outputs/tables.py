@@ -50,9 +50,7 @@ def evaluation_table(result: Evaluation) -> Table:
         line(f"worst case, {name}", percent(share), style="bold")
     if result.mean is not None and len(result.attacks) > 1:
         line("mean of the attacks", f"{100 * result.mean:.1f} %")
-    line(
-        "worst case", percent(result.worst), "" if not static else percent(result.static_worst or result.worst), "bold"
-    )
+    line("worst case", percent(result.worst), percent(result.static_worst) if result.static_worst else "", "bold")
     return table
 
 

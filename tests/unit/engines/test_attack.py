@@ -5,7 +5,9 @@ import torch
 from torch import Tensor, nn
 
 import assay
+from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
+from assay.subjects.sources.module import ModuleTarget
 
 
 class Line(nn.Module):
@@ -73,3 +75,9 @@ def test_inputs_outside_the_bounds_are_refused() -> None:
     assert len(assay.attack("pgd", Line(), torch.tensor([[-0.5]]), y, eps=0.1, bounds=(-1, 1))) == 1
     with pytest.raises(UsageError, match="one label a row"):
         assay.attack("apgd_ce", Line(), torch.tensor([[0.5]]), torch.tensor([[1, 0]]), eps=0.1)
+
+
+def test_the_bounds_of_a_target_are_its_own() -> None:
+    target = ModuleTarget(Line(), InputSpec((1,), (-1.0, 1.0), ("low", "high")))
+    made = assay.attack("pgd", target, torch.tensor([[-0.9], [0.45]]), torch.tensor([0, 0]), eps=0.1)
+    assert made.info["success"].tolist() == [False, True]
