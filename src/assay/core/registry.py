@@ -70,6 +70,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     gradients: int = 0
     facts: Mapping[str, Any] | None = None
+    own_model: bool = False  # such an object attacks the model it was made with, whatever target it is given
 
 
 _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
@@ -80,7 +81,8 @@ def register(
 ) -> Callable[[Function], Function]:
     """Decorator that puts a function on the list of its kind, under its own name unless ``name`` is given.
 
-    ``needs`` says what the target must give (grad, logit, ...); ``gradients`` how many a mutator takes per case.
+    ``needs`` says what the target must give (grad, logit, ...); ``gradients`` how many it takes per case,
+    where no parameter says so.
     """
     _check_kind(kind)
 

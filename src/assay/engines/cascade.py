@@ -40,7 +40,7 @@ class Column:
 class Effort:
     """What an attack took: seconds, and how many inputs the maker answered and took gradients of.
 
-    An object of another library asks a model of its own: nobody counts, and both are None.
+    Of an object that asks a model of its own nobody counts, and both are None.
     """
 
     seconds: float
@@ -107,7 +107,7 @@ def run_suite(
         block.broken[key] = _mask(rows[fooled], len(right))
         block.size[key] = torch.full((len(right),), torch.inf)
         block.size[key][rows[fooled].cpu()] = examples.info["size"][fooled].float().cpu()
-        counts = (None, None) if attack.entry.facts is not None else (maker.forward, maker.gradient)
+        counts = (None, None) if attack.entry.own_model else (maker.forward, maker.gradient)
         block.effort[key] = Effort(time.perf_counter() - started, *counts)
         place = torch.full((len(examples),), index)
         made.append(examples.to("cpu").note(attack=place, static=torch.full_like(place, int(name == "static"))))

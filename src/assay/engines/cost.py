@@ -15,7 +15,7 @@ from assay.subjects.target import Target
 
 # Parameters by which attacks, ours and users', say how often they ask. Their product bounds the passes of one input.
 _GRADIENTS = ("steps", "restarts", "targets", "eot", "searches", "classes")
-_FORWARDS = ("queries", "restarts", "tries")
+_FORWARDS = ("queries", "restarts")
 SAMPLE = 64
 
 
@@ -60,8 +60,8 @@ def estimate(target: Target, cases: Cases, attacks: Iterable[Bound]) -> Estimate
     known: list[Bound] = []
     unknown: list[Bound] = []
     for attack in attacks:
-        told = any(name in attack.params for name in (*_GRADIENTS, *_FORWARDS)) or attack.entry.name == "fgsm"
-        (known if told and attack.params.get("search") != "grid" else unknown).append(attack)
+        told = attack.entry.gradients or any(name in attack.params for name in (*_GRADIENTS, *_FORWARDS))
+        (known if told else unknown).append(attack)
     per_input = sum(_passes(a, _FORWARDS) * forward + _passes(a, _GRADIENTS) * gradient for a in known)
     silent = tuple(dict.fromkeys(a.entry.name for a in unknown if a.entry.needs))
     return Estimate(forward, gradient, per_input * len(cases), silent)

@@ -178,7 +178,7 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
     for name, share in result.parts.items():
         rows.append({"name": f"worst case, {name}", "cells": [share.to_json()]})
     for eps, share in result.curve.items():
-        rows.append({"name": f"worst case at eps {eps:g}", "cells": [share.to_json()] * (1 + static)})
+        rows.append({"name": f"worst case at eps {eps:g}", "cells": [share.to_json()]})  # no static number to show
     worst = [result.worst.to_json(), *([result.static_worst.to_json()] if result.static_worst else [])]
     rows.append({"name": "worst case", "cells": worst})
     ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps {protocol['eps_text']}"

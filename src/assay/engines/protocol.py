@@ -96,7 +96,7 @@ def _told(protocol: Mapping[str, Any], key: str) -> Any:
 
 def portable(label: str, attack: Bound) -> None:
     """Refuse an object of another library that attacks the model it was made with where it should attack another."""
-    if attack.entry.facts is not None and attack.entry.module != "foolbox":
+    if attack.entry.own_model:
         raise UsageError(f"attack {label!r} attacks the model it was made with and cannot make examples on another")
 
 

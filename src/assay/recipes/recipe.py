@@ -96,7 +96,7 @@ def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> d
         elif name == "seen":
             if not trained:
                 raise UsageError("suite 'seen': this model was trained without attacks; --suite unseen takes them all")
-            parts["seen"] = [(n, {**own, **params}) for n, own in map(step, trained or ())]
+            parts["seen"] = [_with(member, params) for member in trained]
         else:
             known = {bound.entry.name for bound in attacks_of(trained, offered).values()} if trained else set()
             pool = lookup("suite", "unseen")[1].attacks

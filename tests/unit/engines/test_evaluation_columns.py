@@ -13,6 +13,7 @@ from assay.core.errors import UsageError
 from assay.engines.blocks import load_examples
 from assay.engines.cost import estimate
 from assay.engines.evaluate import evaluate
+from assay.engines.evaluation import numbers_table
 from assay.engines.transfer import transfer
 from assay.recipes.recipe import attacks_of
 from assay.subjects.bench import Data
@@ -217,3 +218,19 @@ def test_stray_examples_do_not_count_in_transfer_either(tmp_path: Path) -> None:
 def test_checks_that_were_left_out_are_told() -> None:
     result = evaluate(target(), DATA, suite="fgsm", eps=0.1, ignore=("randomised",))
     assert result.to_json()["ignored_checks"] == ["randomised"]
+
+
+def test_a_static_column_of_the_report_holds_static_numbers_only() -> None:
+    result = evaluate(target(), DATA, suite="fgsm", eps="0.05,0.1", static_from=target(0.4))
+    table = numbers_table(result)
+    assert len(table["models"]) == 2
+    widths = {row["name"]: len(row["cells"]) for row in table["rows"]}
+    assert widths["worst case at eps 0.05"] == 1, "the curve is white-box"
+    assert widths["worst case"] == widths["left after fgsm eps=0.1"] == 2
+
+
+def test_attacks_whose_cost_nobody_knows_are_named() -> None:
+    attacks = [*attacks_of("fgsm", {"eps": 0.1}).values(), *attacks_of("spatial", {}).values()]
+    whole = estimate(target(), DATA.cases, attacks)
+    assert whole.unknown == ("spatial",)
+    assert whole.at_most == pytest.approx(6 * whole.gradient), "one gradient an input of fgsm"

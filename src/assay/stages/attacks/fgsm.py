@@ -10,7 +10,7 @@ from assay.stages.attacks.climb import Climb
 from assay.subjects.target import Target
 
 
-@register("attack", paper="Goodfellow, Shlens, Szegedy 2015", needs=("grad",))
+@register("attack", paper="Goodfellow, Shlens, Szegedy 2015", needs=("grad",), gradients=1)
 def fgsm(
     target: Target,
     x: Tensor,

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, cast
 
@@ -74,7 +74,8 @@ def adapted(thing: Any) -> tuple[Entry, Attack] | None:
         ]
     summary = f"{type(thing).__name__} of {library}."
     facts = _facts(thing, library)
-    return Entry("attack", guest.name, summary, library, type(thing).__name__, tuple(parameters), facts=facts), function
+    entry = Entry("attack", guest.name, summary, library, type(thing).__name__, tuple(parameters))
+    return replace(entry, facts=facts, own_model=LIBRARIES[library].model(thing) is not None), function
 
 
 def _in_ball(guest: Guest) -> Attack:
