@@ -28,7 +28,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.stats import wilson
 from assay.engines.train import train
-from assay.recipes.recipe import attacks_of
+from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Data, Splits
 from assay.subjects.data.arrays import to_data
 from assay.subjects.data.load import load_splits

@@ -19,7 +19,7 @@ _HOME = {
     "Found": "assay.engines.found",
     "InputSpec": "assay.core.cases",
     "Recipe": "assay.recipes.recipe",
-    "Suite": "assay.recipes.recipe",
+    "Suite": "assay.recipes.suite",
     "Target": "assay.subjects.target",
     "UsageError": "assay.core.errors",
     "attack": "assay.engines.attack",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from assay.engines.transfer import transfer as transfer
     from assay.outputs.report.build import report as report
     from assay.recipes.recipe import Recipe as Recipe
-    from assay.recipes.recipe import Suite as Suite
+    from assay.recipes.suite import Suite as Suite
     from assay.subjects.bench import Bench as Bench
     from assay.subjects.bench import Data as Data
     from assay.subjects.data.load import load_data as load_data

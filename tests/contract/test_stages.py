@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 from assay.core.cases import Cases, InputSpec
+from assay.core.losses import cross_entropy
 from assay.core.randomness import Stream
 from assay.core.registry import ENGINE_ARGUMENTS, FOLDERS, Bound, bind, entries, lookup, names
-from assay.recipes.recipe import Recipe, Suite, parts_of, resolve
+from assay.recipes.recipe import Recipe, hardening, resolve
+from assay.recipes.suite import Suite, parts_of
 from assay.stages.trainers.loop import Unwatched
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.sources.module import ModuleTarget
@@ -58,7 +60,7 @@ def test_stages_are_plain_functions_with_named_parameters(kind: str, name: str) 
 @pytest.mark.parametrize("name", names("mutator"))
 @pytest.mark.parametrize("n", [0, 1, 10])
 def test_mutators(name: str, n: int) -> None:
-    stage, ground, cases = bound("mutator", name), bench(), some_cases(n)
+    stage, ground, cases = bound("mutator", name), bench(), looked_at(n)
     before = cases.x.clone()
     rng = Stream(0).rows(cases.origin)
     made = stage(ground, cases, rng=rng)
@@ -73,12 +75,48 @@ def test_mutators(name: str, n: int) -> None:
         assert torch.allclose(made[:1], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(k, n) for k in ("oracle", "schedule") for n in names(k)])
+def looked_at(n: int = 10) -> Cases:
+    """Cases as the fuzzing engine hands them to judges: with their seed, where they came from, scores and best ones."""
+    cases, rng = some_cases(n), torch.Generator().manual_seed(n + 1)
+    return cases.note(
+        seed_x=torch.rand(n, *SHAPE, generator=rng),
+        before_x=torch.rand(n, *SHAPE, generator=rng),
+        fol=torch.rand(n, generator=rng),
+        best_fol=torch.rand(n, generator=rng),
+        slope=torch.rand(n, *SHAPE, generator=rng),
+        opening=torch.zeros(n, dtype=torch.bool),
+    )
+
+
+@pytest.mark.parametrize(("kind", "name"), [(k, n) for k in ("oracle", "filter") for n in names(k)])
 @pytest.mark.parametrize("n", [0, 10])
 def test_judges(kind: str, name: str, n: int) -> None:
-    verdict = bound(kind, name)(bench(), some_cases(n))
+    judge, cases = bound(kind, name), looked_at(n)
+    verdict = judge(bench(), cases)
     assert verdict.shape == (n,)
     assert verdict.dtype == torch.bool
+    if n:
+        assert torch.equal(verdict[3:4], judge(bench(), cases[slice(3, 4)]))
+
+
+@pytest.mark.parametrize("name", names("schedule"))
+@pytest.mark.parametrize("n", [0, 10])
+def test_schedules_end_every_lane_and_store_failures_only(name: str, n: int) -> None:
+    schedule = bound("schedule", name)()
+    lanes = schedule.start(looked_at(n).note(step=torch.zeros(n, dtype=torch.int64)))
+    alive = torch.ones(n, dtype=torch.bool)
+    rng = torch.Generator().manual_seed(0)
+    turns = 0
+    while bool(alive.any()) and turns < 2000:
+        turns += 1
+        made = lanes.with_x(torch.rand(n, *SHAPE, generator=rng))
+        failing = torch.rand(n, generator=rng) < 0.05
+        lanes = lanes.note(step=lanes.info["step"] + 1)
+        after = schedule.next(lanes, made, torch.ones(n, dtype=torch.bool), failing)
+        assert not (after.stored & ~failing).any()
+        assert after.ended.shape == (n,)
+        lanes, alive = after.lanes, alive & ~after.ended
+    assert not alive.any(), "a schedule must end every seed, whatever is kept"
 
 
 @pytest.mark.parametrize("name", names("seeder"))
@@ -90,13 +128,51 @@ def test_seeders_choose_among_the_cases(name: str) -> None:
     assert torch.equal(chosen.y, cases.y[chosen.origin])
 
 
+@pytest.mark.parametrize("name", names("score"))
+@pytest.mark.parametrize("n", [0, 1, 10])
+def test_scores_are_one_number_a_case(name: str, n: int) -> None:
+    stage, ground, cases = bound("score", name), bench(), some_cases(n)
+    before = cases.x.clone()
+    values = stage(ground, cases)
+    assert values.shape == (n,)
+    assert values.dtype == cases.x.dtype
+    assert values.isfinite().all()
+    assert not values.requires_grad
+    assert torch.equal(cases.x, before)
+    assert torch.equal(values, stage(ground, cases))
+    if n:
+        assert torch.allclose(values[:1], stage(ground, cases[slice(0, 1)]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", names("score"))
+def test_scores_can_be_climbed(name: str) -> None:
+    """With the columns attached to the graph of x, as an engine hands them over, a small step along the slope pays."""
+    stage, ground, cases = bound("score", name), bench(), some_cases()
+    x = cases.x.clone().requires_grad_()
+    logits = ground.target(x)
+    slope = torch.autograd.grad(cross_entropy(logits, cases.y).sum(), x, create_graph=True)[0]
+    values = stage(ground, cases.with_x(x).note(logits=logits, gradient=slope))
+    assert torch.allclose(values.detach(), stage(ground, cases), rtol=1e-4, atol=1e-6)
+    (way,) = torch.autograd.grad(values.sum(), x)
+    assert way.isfinite().all()
+    assert (way.flatten(1).abs().amax(1) > 0).all()
+    # With the seed held where it was: a step of a case is not one of its seed.
+    moved = cases.with_x(cases.x + 1e-3 * way / way.flatten(1).norm(dim=1).view(-1, 1, 1, 1)).note(seed_x=cases.x)
+    assert stage(ground, moved).sum() > values.sum()
+
+
 @pytest.mark.parametrize("name", names("selector"))
 @pytest.mark.parametrize("k", [0, 7, 50])
-def test_selectors_give_k_distinct_rows(name: str, k: int) -> None:
-    cases = some_cases(20)
+@pytest.mark.parametrize("n", [0, 1, 20])
+def test_selectors_give_k_distinct_rows(name: str, k: int, n: int) -> None:
+    cases = some_cases(n)
+    before = cases.x.clone()
     rows = bound("selector", name)(bench(), cases, k, rng=Stream(3))
-    assert len(rows) == min(k, 20)
+    assert rows.shape == (min(k, n),)
+    assert rows.dtype == torch.int64
     assert len(rows.unique()) == len(rows)
+    assert set(rows.tolist()) <= set(range(n))
+    assert torch.equal(cases.x, before)
     assert torch.equal(rows, bound("selector", name)(bench(), cases, k, rng=Stream(3)))
 
 
@@ -126,7 +202,10 @@ def test_recipes_resolve(name: str) -> None:
     assert isinstance(lookup("recipe", name)[1], Recipe)
     stages = resolve(name, {}, {"eps": 0.1})
     assert stages.name == name
-    assert all(isinstance(text, str) for text in stages.config().values())
+    told = stages.config()
+    again = resolve(name, {field: text for field, text in told.items() if field != "name"}, {})
+    assert again.config() == told, "what a run writes down gives the same stages again"
+    assert all(isinstance(text, str) for text in hardening(name, {}, {"eps": 0.1}).config().values())
 
 
 @pytest.mark.parametrize("name", names("suite"))

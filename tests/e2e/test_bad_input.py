@@ -696,7 +696,7 @@ def test_a_fuzzing_that_cannot_work_makes_no_run(
         ('[run]\nseed = "abc"\n', "c.toml: seed in [run] cannot be 'abc'"),
         ("[run]\nseed = 1.5\n", "c.toml: seed in [run] cannot be 1.5"),
         ("[run]\nseed = true\n", "c.toml: seed in [run] cannot be True"),
-        ("[run]\nunit = 0\n", "unit 0, lanes 256 and cases None must be at least 1"),
+        ("[run]\nunit = 0\n", "unit is auto or a number from 1 up, got 0"),
         ('[run]\ndeterministic = "maybe"\n', "c.toml: deterministic in [run] cannot be 'maybe'"),
         ('[run]\nkind = "eval"\n', "c.toml is the configuration of a run of kind 'eval', not of a fuzzing run"),
         ('[budget]\ncases = "many"\n', "c.toml: cases in [budget] cannot be 'many'"),

@@ -7,13 +7,13 @@ from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step, value
-from assay.recipes.recipe import FIELDS
+from assay.recipes.recipe import FIELDS, LISTS, without
 
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
     "target": ("model", "fingerprint", "classes", "mean", "std"),
     "data": ("spec", "size", "fingerprint"),
-    "recipe": ("name", *FIELDS),
+    "recipe": ("name", *FIELDS, *LISTS),
     "budget": ("time", "cases"),
 }
 _TYPES: dict[str, Any] = {
@@ -25,6 +25,7 @@ _TYPES: dict[str, Any] = {
     "classes": list,
     "mean": list,
     "std": list,
+    **dict.fromkeys(LISTS, list),
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}}
 
@@ -71,6 +72,9 @@ def campaign_of(
         if field in tables["recipe"]:
             name, params = step(tables["recipe"][field])
             stages[field] = (name, {k: v for k, v in params.items() if k not in over})
+    for field in LISTS:
+        if field in tables["recipe"]:
+            stages[field] = without(field, tables["recipe"][field], over)
     changes: dict[str, Any] = {}
     for text in sets:
         key, sign, content = text.partition("=")

@@ -25,7 +25,10 @@ def fuzz(
         list[str] | None, typer.Option("--set", help="Change a stage or a parameter: schedule.steps=100.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random (0).")] = None,
-    lanes: Annotated[int, typer.Option(min=1, help="Seeds worked at a time.")] = 256,
+    lanes: Annotated[str, typer.Option(help="Seeds worked at a time: auto or a number.")] = "auto",
+    curvature: Annotated[
+        str, typer.Option(help="Second derivatives by double, forward or linear differentiation; auto times them.")
+    ] = "auto",
     size: options.Size = "",
     mean: options.Mean = "",
     std: options.Std = "",
@@ -69,7 +72,8 @@ def fuzz(
             eps=eps,
             norm=norm,
             changes=campaign.changes,
-            lanes=lanes,
+            lanes=options.whole(lanes, "--lanes"),
+            curvature=curvature,
             device=device,
             fresh=fresh,
             progress=screen,
@@ -83,6 +87,8 @@ def fuzz(
             "seeds done": found.seeds,
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
+            "seeds broken": found.broken,
+            **{f"kept because {rule}": count for rule, count in found.kept.items()},
             "flaky": found.flaky,
             "seconds": f"{found.seconds:.1f}",
         }

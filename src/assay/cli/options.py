@@ -31,12 +31,18 @@ def channels(text: str) -> tuple[float, ...]:
 
 def batch_size(text: str) -> int:
     """Cases a block; ``auto`` starts at a size that suits most nets and halves where memory runs out."""
+    size = whole(text, "--batch")
+    return 256 if size == "auto" else int(size)
+
+
+def whole(text: str, option: str) -> int | str:
+    """``auto`` or a number from 1 up."""
     from assay.core.errors import UsageError
 
     if text == "auto":
-        return 256
+        return text
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"--batch is auto or a number from 1 up, got {text!r}")
+        raise UsageError(f"{option} is auto or a number from 1 up, got {text!r}")
     return int(text)
 
 

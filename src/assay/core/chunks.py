@@ -22,7 +22,12 @@ class Chunks:
 
     def map(self, work: Callable[..., Tensor], *columns: Tensor) -> Tensor:
         """``work`` over row blocks of the columns, joined. An empty batch is one empty block."""
-        parts: list[Tensor] = []
+        (joined,) = self.map_all(lambda *block: (work(*block),), *columns)
+        return joined
+
+    def map_all(self, work: Callable[..., tuple[Tensor, ...]], *columns: Tensor) -> tuple[Tensor, ...]:
+        """The same for work that gives several columns."""
+        parts: list[tuple[Tensor, ...]] = []
         start, n = 0, len(columns[0])
         while start < n or not parts:
             stop = min(start + self.size, n)
@@ -35,7 +40,7 @@ class Chunks:
             # Outside the handler: the error held the frames, and with them the memory, of what failed.
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return parts[0] if len(parts) == 1 else tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
     def _halve(self, error: BaseException, tried: int) -> None:
         if not is_out_of_memory(error):

@@ -172,3 +172,19 @@ def _length(flat: Tensor) -> Tensor:
 def _column(eps: Budget, like: Tensor) -> Tensor:
     """The budget as a column of one or N rows."""
     return torch.as_tensor(eps, dtype=like.dtype, device=like.device).reshape(-1, 1)
+
+
+def safe_length(vectors: Tensor) -> Tensor:
+    """The l2 norm of each row, whose derivative is finite also at 0, (N,).
+
+    The value is the plain norm, to compare with bounds as small as 1e-18; the derivative is that of the square root of
+    (sum of squares + 1e-12), because the slope of the norm itself is 0/0 at 0 and a score of gradients is climbed by
+    differentiating it. Vectors without a graph give a result without one.
+    """
+    flat = vectors.flatten(1)
+    # Summed in float64: squares of entries below 1e-19 underflow in float32, and confident nets have such gradients.
+    plain: Tensor = torch.linalg.vector_norm(flat.detach(), dim=1, dtype=torch.float64).to(flat.dtype)
+    if not flat.requires_grad:
+        return plain
+    smooth = (flat.square().sum(1) + 1e-12).sqrt()
+    return plain + (smooth - smooth.detach())

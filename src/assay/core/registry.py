@@ -26,6 +26,8 @@ FOLDERS = {
     "mutator": "assay.stages.mutators",
     "oracle": "assay.stages.oracles",
     "schedule": "assay.stages.schedules",
+    "score": "assay.stages.scores",
+    "filter": "assay.stages.filters",
     "seeder": "assay.stages.seeds",
     "selector": "assay.stages.selectors",
     "trainer": "assay.stages.trainers",

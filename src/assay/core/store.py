@@ -69,11 +69,11 @@ class Store:
         """The commits of one kind, in order."""
         return (line for line in self.lines if line.meta.get("kind") == kind)
 
-    def totals(self, kind: str) -> dict[str, int]:
+    def totals(self, kind: str, counted: str = "counts") -> dict[str, int]:
         """The counts that commits of one kind told, added up."""
         sums: dict[str, int] = {}
         for line in self.commits(kind):
-            for name, count in line.meta.get("counts", {}).items():
+            for name, count in line.meta.get(counted, {}).items():
                 sums[name] = sums.get(name, 0) + int(count)
         return sums
 
@@ -147,6 +147,13 @@ def read(path: Path) -> Store:
     return Store(path, kept, damage)
 
 
+def begun_with(path: Path) -> dict[str, Any]:
+    """The identity of the run in that folder, nothing where there is none."""
+    lines, _, _ = journal.read(path / "journal.jsonl")
+    found: dict[str, Any] = lines[0].meta.get("identity", {}) if lines else {}
+    return found
+
+
 def new_folder(name: str) -> Path:
     """A run folder that did not exist: ``name``, else ``name-2``, ``name-3`` …"""
     root = runs_root()
@@ -163,11 +170,15 @@ def new_folder(name: str) -> Path:
 
 
 @contextmanager
-def opened(name: str | None, config: Config, environment: Mapping[str, Any], *, fresh: bool = False) -> Iterator[Store]:
-    """The run of that name for writing: made, or continued if the configuration is the same; without a name, new."""
-    kind = str(config["run"]["kind"])
-    if name is None or fresh:
-        path = new_folder(name or time.strftime(f"{kind}-%Y%m%d-%H%M%S"))
+def opened(
+    name: str | None, config: Config, environment: Mapping[str, Any], *, fresh: bool = False, folder: Path | None = None
+) -> Iterator[Store]:
+    """The run of that name, or inside another one in ``folder``, for writing: made, or continued if it is the same."""
+    if folder is not None:
+        path = folder
+        path.mkdir(exist_ok=True)
+    elif name is None or fresh:
+        path = new_folder(name or time.strftime(f"{config['run']['kind']}-%Y%m%d-%H%M%S"))
     else:
         path = runs_root() / safe_name(name)
         if path.is_symlink():

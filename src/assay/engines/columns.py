@@ -13,7 +13,7 @@ from assay.core.specs import split
 from assay.core.units import budget
 from assay.engines.cascade import Column
 from assay.engines.protocol import portable, to_the_end
-from assay.recipes.recipe import parts_of
+from assay.recipes.suite import parts_of
 from assay.subjects.target import Target, require
 
 Eps = str | float | Sequence[float] | None

@@ -26,7 +26,7 @@ from assay.engines.protocol import protocol_of
 from assay.engines.session import session
 from assay.engines.subject import load_subject
 from assay.engines.tally import tally
-from assay.recipes.recipe import wants_each
+from assay.recipes.suite import wants_each
 from assay.subjects.bench import Data, fitted
 from assay.subjects.sources.load import load_target, trained_with
 from assay.subjects.target import Target

@@ -1,5 +1,7 @@
 """Failures before they are stored: judged once more, measured, and laid out for the shard."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,8 @@ def checked(bench: Bench, stages: Stages, found: Cases | None) -> tuple[Cases, C
     return found[still], found[~still]
 
 
-def as_shard(failing: Cases, seeds: Cases) -> dict[str, Tensor]:
-    """Columns for storing: the failures, their distances to their seeds, and each seed's input once."""
+def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str]) -> dict[str, Tensor]:
+    """Columns for storing: the failures, scores and distances to their seeds, and each seed's input once."""
     rows, place = failing.info["row"].unique(return_inverse=True)
     parents = seeds.x[rows]
     delta = failing.x - parents[place]
@@ -34,7 +36,7 @@ def as_shard(failing: Cases, seeds: Cases) -> dict[str, Tensor]:
         "origin": failing.origin,
         "seeds": parents,
         "seed": place,
-        **{name: failing.info[name] for name in STORED},
+        **{name: failing.info[name] for name in (*STORED, *scores)},
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.

@@ -16,15 +16,21 @@ from assay.core.store import Store
 
 @dataclass(slots=True)
 class Found:
-    """What a fuzzing run has found so far. ``cases`` counts cases tried, ``failures`` those that fail."""
+    """What a fuzzing run has found so far.
+
+    ``cases`` counts cases tried, ``failures`` those that fail and were stored, ``distinct`` their pairs of seed and
+    wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired.
+    """
 
     run: Path
     seeds: int = 0
     cases: int = 0
     failures: int = 0
     distinct: int = 0
+    broken: int = 0
     flaky: int = 0
     gradient_steps: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     complete: bool = False
     interrupted: bool = False
@@ -33,10 +39,12 @@ class Found:
     def __len__(self) -> int:
         return self.failures
 
-    def count(self, totals: Mapping[str, int]) -> None:
-        """Take over the counts of the journal."""
-        for name, total in totals.items():
-            setattr(self, name, total)
+    def add(self, counts: Mapping[str, int], kept: Mapping[str, int]) -> None:
+        """Add the counts of a commit, or of all of them."""
+        for name, count in counts.items():
+            setattr(self, name, getattr(self, name) + count)
+        for rule, count in kept.items():
+            self.kept[rule] = self.kept.get(rule, 0) + count
 
     def load(self) -> Cases:
         """The failures, with the label of their seed and their columns."""
@@ -64,7 +72,7 @@ def as_cases(run: Store, name: str) -> Cases:
 def summary(folder: Store) -> Found:
     """The counts of a run, from its journal; only the time comes from ``stats.json``."""
     found = Found(folder.path, seconds=float(folder.stats().get("seconds", 0.0)))
-    found.count(folder.totals("fuzz"))
+    found.add(folder.totals("fuzz"), folder.totals("fuzz", "kept"))
     return found
 
 

@@ -1,8 +1,8 @@
 """Fuzzing: schedule, mutate, judge, commit, until the budget is spent. Same command, same run: it goes on."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,26 +11,24 @@ from torch import nn
 from assay.core import environment, store
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
-from assay.core.errors import NothingToTest, UsageError
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.core.shards import decode, encode
-from assay.core.store import Store
 from assay.core.units import budget, seconds
-from assay.engines.failures import as_shard, checked
-from assay.engines.found import Found, finished_slots, pairs, summary
-from assay.engines.lanes import Lanes, Unit
+from assay.engines.campaign import Campaign, Progress
+from assay.engines.found import Found
+from assay.engines.lanes import Lanes
 from assay.engines.session import session
-from assay.engines.stop import Stopper
 from assay.recipes.recipe import Recipe, Stages, resolve
+from assay.stages.objective import Look
 from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data
+from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require
 
-UNIT = 256
-OPEN_UNITS = 4
-
-Progress = Callable[[Mapping[str, Any]], None]
+UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
+SPARE_UNITS = 3  # open beyond those that fill the lanes, so that these stay full while the last seeds of one end
+LANES = {"cpu": 256, "cuda": 8192}
 
 
 def fuzz(
@@ -39,14 +37,16 @@ def fuzz(
     data: str | Data,
     *,
     run: str | None = None,
+    folder: Path | None = None,
     time: str | float | None = None,
     cases: int | None = None,
     seed: int = 0,
     eps: str | float | None = None,
     norm: str | None = None,
     changes: Mapping[str, Any] | None = None,
-    unit: int = UNIT,
-    lanes: int = 256,
+    unit: int | str = "auto",
+    lanes: int | str = "auto",
+    curvature: str = "auto",
     device: str = "auto",
     size: str = "",
     mean: tuple[float, ...] = (),
@@ -57,19 +57,23 @@ def fuzz(
 ) -> Found:
     """Look for failing cases and keep them in a run folder; a run that exists is continued.
 
-    Without ``time`` and ``cases`` every seed is worked once. Both budgets count over all sessions of a run.
+    Without ``time`` and ``cases`` every seed is worked once. Both budgets count over all sessions of a run. ``lanes``
+    is how many seeds are worked at a time, ``curvature`` how second derivatives are taken (double, forward, linear;
+    auto times them); neither is part of what makes a run this run. ``folder`` is that of a run inside another one.
     """
-    if unit < 1 or lanes < 1 or (cases is not None and cases < 1):
-        raise UsageError(f"unit {unit}, lanes {lanes} and cases {cases} must be at least 1")
+    if cases is not None and cases < 1:
+        raise UsageError(f"cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train", size=size)
     target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
     seeds_from = fitted(target, seeds_from)
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     stages = resolve(recipe, changes or {}, offered)
     require(target, stages.needs(), f"recipe {stages.name!r}")
-    _rehearse(target, stages)
+    width = _number("lanes", lanes, LANES, target)
+    group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
+    rehearse(Bench(target), stages)
     config: dict[str, dict[str, Any]] = {
-        "run": {"kind": "fuzz", "seed": seed, "unit": unit, "deterministic": deterministic},
+        "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
             "model": model if isinstance(model, str) else "module",
             "fingerprint": target.fingerprint(),
@@ -87,175 +91,60 @@ def fuzz(
         },
     }
     with (
-        store.opened(run, config, environment.describe(), fresh=fresh) as folder,
+        store.opened(run, config, environment.describe(), fresh=fresh, folder=folder) as kept,
         session(deterministic=deterministic),
     ):
-        bench = Bench(target, chunks=Chunks())
-        with target.ready():
-            campaign = _Campaign(folder, bench, stages, Stream(seed, ("fuzz",)), unit, progress or (lambda _: None))
+        bench = Bench(target, chunks=Chunks(max(width, Chunks().size)))
+        faster = folded(target, seeds_from.cases.x)
+        with target.ready(), faster.ready():
+            search = Bench(faster, chunks=bench.chunks)
+            campaign = Campaign(
+                kept,
+                bench,
+                search,
+                stages,
+                Stream(seed, ("fuzz",)),
+                group,
+                progress or (lambda _: None),
+                whole_units=deterministic,
+            )
             campaign.prepare(seeds_from)
-            # One unit at a time where bytes must repeat: then a unit's batches do not depend on its neighbours.
-            return campaign.go(lanes, 1 if deterministic else OPEN_UNITS, config["budget"])
+            # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
+            # on its neighbours.
+            campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
+            open_units = 1 if deterministic else SPARE_UNITS + math.ceil(width / group)
+            return campaign.go(width, open_units, config["budget"])
 
 
-def _rehearse(target: Target, stages: Stages) -> None:
-    """Every stage once on no cases at all: parameters that cannot work are refused before a run folder is made."""
-    none = torch.zeros(0, dtype=torch.int64, device=target.device)
-    x = torch.zeros(0, *target.spec.shape, device=target.device)
-    logits = torch.zeros(0, len(target.spec.classes), device=target.device)
-    cases = Cases(x, none, none, {"step": none, "hits": none, "logits": logits})
-    bench = Bench(target)
-    for stage, extra in ((stages.mutate, {"rng": Stream(0).rows(none)}), (stages.oracle, {}), (stages.schedule, {})):
-        if not stage.from_file:
-            stage(bench, cases, **extra)
+def _number(what: str, given: int | str, usual: Mapping[str, int], target: Target) -> int:
+    """A number from 1 up; ``auto`` is what suits the device."""
+    if given == "auto":
+        return usual.get(target.device.type, usual["cpu"])
+    if not isinstance(given, int) or given < 1:
+        raise UsageError(f"{what} is auto or a number from 1 up, got {given!r}")
+    return given
 
 
-class _Campaign:
-    """A fuzzing run under way."""
+def _units_so_far(unit: int | str, run: str | None, folder: Path | None, *, fresh: bool) -> int | str:
+    """The size of units that a run to be continued has already, where nobody asks for another."""
+    place = folder or (None if run is None or fresh else store.runs_root() / run)
+    if unit != "auto" or place is None:
+        return unit
+    size: int | str = store.begun_with(place).get("run", {}).get("unit", unit)
+    return size
 
-    def __init__(self, folder: Store, bench: Bench, stages: Stages, rng: Stream, unit: int, progress: Progress) -> None:
-        self.folder, self.bench, self.stages, self.rng, self.progress = folder, bench, stages, rng, progress
-        self.unit = unit
-        self.found = summary(folder)
-        self.seeds: Cases
-        self.pairs = pairs(folder)
 
-    def prepare(self, data: Data) -> None:
-        """The seed list: chosen once and committed, so that a resumed run works the same one."""
-        done = next(self.folder.commits("seeds"), None)
-        if done is None:
-            numbered = data.cases.note(place=torch.arange(len(data)))
-            chosen = self.stages.seeds(self.bench, numbered, rng=self.rng.at("seeds"))
-            if not len(chosen):
-                raise NothingToTest(
-                    f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
-                    "the target gets every one wrong, or the data are not what it was trained for"
-                )
-            place = chosen.info["place"]
-            kept = {"place": place, "y": chosen.y}
-            if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data
-                kept["x"] = chosen.x
-            self.folder.commit({"state/seeds.safetensors": encode(kept)}, kind="seeds", seeds=len(chosen))
-        kept = decode(self.folder.file("state/seeds.safetensors"))
-        x = kept.get("x", data.cases.x[kept["place"]])
-        self.seeds = Cases(x, kept["y"], data.cases.origin[kept["place"]])
-
-    def go(self, width: int, open_units: int, budget: Mapping[str, Any]) -> Found:
-        began = time.monotonic() - self.found.seconds
-        left = None if "time" not in budget else budget["time"] - self.found.seconds
-        limit = budget.get("cases", math.inf)
-        endless = bool(budget)
-        lanes = Lanes(
-            self.bench,
-            self.stages,
-            self.seeds,
-            self.rng,
-            self._units(endless),
-            width=width,
-            open_units=open_units,
-        )
-        with Stopper(left) as stop:
-            while not stop.now and self.found.cases < limit:
-                working = lanes.step()
-                self._commit_ready(lanes, limit)
-                self.found.seconds = time.monotonic() - began
-                self.progress(self._now(lanes))
-                if not working:
-                    break
-            if stop.now:
-                self._commit_finished(lanes, in_order="cases" in budget)
-            self.found.interrupted = stop.interrupted
-        self.found.seconds = time.monotonic() - began
-        self.found.complete = not stop.interrupted
-        self._write_stats()
-        return self.found
-
-    def _units(self, endless: bool) -> Iterator[Unit]:
-        """Units in order, less what is committed: one cycle over the seeds, or cycle after cycle."""
-        done = finished_slots(self.folder)
-        per_cycle = math.ceil(len(self.seeds) / self.unit)
-        number = 0
-        while endless or number < per_cycle:
-            cycle, block = divmod(number, per_cycle)
-            rows = torch.arange(block * self.unit, min((block + 1) * self.unit, len(self.seeds)))
-            if number in done:
-                rows = rows[~torch.isin(rows, done[number])]
-            if len(rows):
-                yield Unit(number, cycle, rows)
-            number += 1
-
-    def _commit_ready(self, lanes: Lanes, limit: float) -> None:
-        """Commit the oldest units that are done, in order; where the budget of cases ends inside one, up to there."""
-        while lanes.open:
-            unit = lanes.open[0]
-            whole = unit.prefix()
-            reached = self.found.cases + unit.tries[:whole].cumsum(0) >= limit
-            if bool(reached.any()):
-                self._commit(lanes, unit, torch.arange(int(reached.nonzero()[0]) + 1))
-                return
-            if whole < len(unit.rows):
-                return
-            self._commit(lanes, unit, torch.arange(whole))
-
-    def _commit_finished(self, lanes: Lanes, *, in_order: bool) -> None:
-        """Keep the finished seeds of open units; the others start again next time.
-
-        A budget of cases ends at a place in the order of seeds: under one, only seeds without a gap before them count.
-        """
-        if in_order:
-            for unit in lanes.open[:1]:
-                self._commit(lanes, unit, torch.arange(unit.prefix()))
-            return
-        for unit in list(lanes.open):
-            self._commit(lanes, unit, unit.ended.nonzero().flatten())
-
-    def _commit(self, lanes: Lanes, unit: Unit, slots: torch.Tensor) -> None:
-        lanes.close(unit)
-        if not len(slots):
-            return
-        judged = checked(self.bench, self.stages, unit.failures(slots))
-        failing, flaky = judged or (None, None)
-        number = len(self.folder.lines)
-        files = {
-            f"{place}/step-{number:06d}.safetensors": encode(as_shard(some, self.seeds))
-            for place, some in (("cases", failing), ("flaky", flaky))
-            if some is not None and len(some)
-        }
-        tried = int(unit.tries[slots].sum())
-        self.folder.commit(
-            files,
-            kind="fuzz",
-            unit=unit.number,
-            rows=unit.rows[slots].tolist(),
-            counts={
-                "seeds": len(slots),
-                "cases": tried,
-                "failures": 0 if failing is None else len(failing),
-                "distinct": 0 if failing is None else self._new_pairs(failing),
-                "flaky": 0 if flaky is None else len(flaky),
-                "gradient_steps": tried * self.stages.mutate.entry.gradients,
-            },
-        )
-        self.found.count(self.folder.totals("fuzz"))
-        self._write_stats()
-
-    def _new_pairs(self, failing: Cases) -> int:
-        """How many of these failures differ in seed or wrong class from all before."""
-        before = len(self.pairs)
-        self.pairs.update(zip(failing.origin.tolist(), failing.info["pred"].tolist(), strict=True))
-        return len(self.pairs) - before
-
-    def _now(self, lanes: Lanes) -> dict[str, Any]:
-        under_way = sum(int(unit.tries.sum()) for unit in lanes.open)
-        waiting = sum(len(part) for unit in lanes.open for part in unit.found)
-        return {
-            "seconds": self.found.seconds,
-            "seeds": self.found.seeds,
-            "cases": self.found.cases + under_way,
-            "failures": self.found.failures + waiting,
-        }
-
-    def _write_stats(self) -> None:
-        rate = self.found.cases / self.found.seconds if self.found.seconds else 0.0
-        self.found.stats = {"cases_per_second": round(rate, 1), "seed_list": len(self.seeds)}
-        self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})
+def rehearse(bench: Bench, stages: Stages) -> None:
+    """Every stage of ours once on no cases at all: what cannot work is refused before a run folder is made."""
+    none = torch.zeros(0, dtype=torch.int64, device=bench.target.device)
+    seeds = Cases(torch.zeros(0, *bench.target.spec.shape, device=bench.target.device), none, none)
+    ours = {name: score for name, score in stages.score.items() if not score.from_file}
+    climbed = {name: score for name, score in stages.objective.items() if not score.from_file}
+    look = Look(climbed, stages.weights, ours)
+    lanes = Lanes(bench, stages, stages.schedule(), look, seeds, Stream(0), iter(()), width=1, open_units=1).at(seeds)
+    if not stages.mutate.from_file:
+        stages.mutate(bench, lanes, rng=Stream(0).rows(none))
+    made = look(bench, lanes.note(before_x=lanes.x, **{name: lanes.x.new_zeros(0) for name in stages.score}))
+    for judge in (stages.oracle, *stages.valid.values(), *stages.keep.values()):
+        if not judge.from_file:
+            judge(bench, made)

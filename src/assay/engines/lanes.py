@@ -14,8 +14,9 @@ from torch import Tensor
 from assay.core.cases import Cases, check_made, inside
 from assay.core.randomness import Stream
 from assay.recipes.recipe import Stages
+from assay.stages.objective import Look
+from assay.stages.schedules import Schedule
 from assay.subjects.bench import Bench
-from assay.subjects.target import answer
 
 WRONG, NONFINITE = 0, 1  # kinds of failure
 
@@ -27,14 +28,17 @@ class Unit:
     number: int
     cycle: int
     rows: Tensor  # positions in the seed list, ascending
+    rules: int = 0  # of keeping
     ended: Tensor = field(init=False)
     tries: Tensor = field(init=False)
+    fired: Tensor = field(init=False)
     found: list[Cases] = field(default_factory=list)
     _next: int = 0
 
     def __post_init__(self) -> None:
         self.ended = torch.zeros(len(self.rows), dtype=torch.bool)
         self.tries = torch.zeros(len(self.rows), dtype=torch.int64)
+        self.fired = torch.zeros(len(self.rows), self.rules, dtype=torch.int64)
 
     def take(self, most: int) -> Tensor:
         """The next slots that have no lane yet."""
@@ -65,6 +69,8 @@ class Lanes:
         self,
         bench: Bench,
         stages: Stages,
+        schedule: Schedule,
+        look: Look,
         seeds: Cases,
         rng: Stream,
         units: Iterator[Unit],
@@ -72,7 +78,8 @@ class Lanes:
         width: int,
         open_units: int,
     ) -> None:
-        self.bench, self.stages, self.seeds, self.rng = bench, stages, seeds, rng
+        self.bench, self.stages, self.schedule, self.look = bench, stages, schedule, look
+        self.seeds, self.rng = seeds, rng
         self.width, self.most_open = width, open_units
         self.open: list[Unit] = []
         self._units = units
@@ -83,32 +90,89 @@ class Lanes:
         lanes = self._refilled()
         if lanes is None:
             return False
-        info = lanes.info
-        rng = self.rng.rows(torch.stack([info["row"], info["cycle"], info["step"]], 1))
-        x = check_made(
-            self.stages.mutate(self.bench, lanes, rng=rng), lanes.x, f"mutator {self.stages.mutate.entry.name!r}"
-        )
-        made = lanes.with_x(x)
-        made = made.note(logits=answer(self.bench.target, made.x, self.bench.chunks))
+        made = self._made(lanes)
+        info, opening = lanes.info, lanes.info["opening"]
         broken = ~made.info["logits"].isfinite().all(1)
         # What lies outside the bounds is no input of the target, and no failure of it either.
-        failing = (self.stages.oracle(self.bench, made) | broken) & inside(x, self.bench.target.spec.bounds)
-        self._record(made, failing, broken)
-        lanes = lanes.note(step=info["step"] + 1, hits=info["hits"] + failing)
-        ended = self.stages.schedule(self.bench, lanes)
-        self._end(lanes, ended)
-        self._lanes = lanes[~ended]
+        good = inside(made.x, self.bench.target.spec.bounds) & ~opening
+        for rule in self.stages.valid.values():
+            good &= rule(self.bench, made)
+        failing = (self.stages.oracle(self.bench, made) | broken) & good
+        fired = self._fired(made, good)
+        kept = fired.any(1) if self.stages.keep else good
+        lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
+        after = self.schedule.next(lanes, made, kept | opening, failing)
+        self._record(made.note(step=lanes.info["step"]), after.stored, broken)
+        self._end(after.lanes, after.ended)
+        self._lanes = after.lanes.note(ended=after.ended, opening=torch.zeros_like(opening))
         return True
 
     def close(self, unit: Unit) -> None:
         """Forget a unit that was committed, with whatever lanes it still has."""
         self.open.remove(unit)
         if self._lanes is not None:
-            self._lanes = self._lanes[self._lanes.info["unit"] != unit.number]
+            gone = self._lanes.info["ended"] | (self._lanes.info["unit"] == unit.number)
+            self._lanes = self._lanes.note(ended=gone)
+
+    def at(self, seeds: Cases) -> Cases:
+        """Lanes that stand at these seeds, nothing looked at yet."""
+        seeds = seeds.to(self.bench.target.device)
+        zero = torch.zeros_like(seeds.origin)
+        climbs = bool(self.look.objective)
+        columns = {
+            "seed_x": seeds.x,
+            "step": zero,
+            "opening": torch.full_like(zero, climbs, dtype=torch.bool),
+            "ended": torch.zeros_like(zero, dtype=torch.bool),
+            "fired": zero[:, None].expand(-1, len(self.stages.keep)).clone(),
+        }
+        if climbs:
+            columns["slope"] = torch.zeros_like(seeds.x)
+            columns["seed_logits"] = seeds.x.new_zeros(len(seeds), len(self.bench.target.spec.classes))
+        columns |= {f"best_{name}": seeds.x.new_zeros(len(seeds)) for name in self.stages.score}
+        return self.schedule.start(Cases(seeds.x.clone(), seeds.y, seeds.origin, columns))
+
+    def _made(self, lanes: Cases) -> Cases:
+        """The next case of every lane, looked at."""
+        info = lanes.info
+        rng = self.rng.rows(torch.stack([info["row"], info["cycle"], info["step"]], 1))
+        mutate = self.stages.mutate
+        x = check_made(mutate(self.bench, lanes, rng=rng), lanes.x, f"mutator {mutate.entry.name!r}")
+        return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x))
+
+    def _fired(self, made: Cases, good: Tensor) -> Tensor:
+        """Which rule keeps which case, (N, rules)."""
+        verdicts = [rule(self.bench, made) & good for rule in self.stages.keep.values()]
+        return torch.stack(verdicts, 1) if verdicts else good.new_zeros(len(good), 0)
+
+    def _memory(self, lanes: Cases, made: Cases, kept: Tensor) -> dict[str, Tensor]:
+        """What a lane remembers of its seed: the target's answer to it, and the best of each score that was kept."""
+        memory: dict[str, Tensor] = {}
+        if "seed_logits" in lanes.info:
+            opening = lanes.info["opening"][:, None]
+            memory["seed_logits"] = torch.where(opening, made.info["logits"], lanes.info["seed_logits"])
+        for name in self.stages.score:
+            best = lanes.info[f"best_{name}"]
+            memory[f"best_{name}"] = torch.where(kept, torch.maximum(best, made.info[name]), best)
+        return memory
 
     def _refilled(self) -> Cases | None:
-        parts = [] if self._lanes is None or not len(self._lanes) else [self._lanes]
-        free = self.width - sum(map(len, parts))
+        """The lanes with fresh seeds in the places of those that ended."""
+        lanes = self._lanes
+        ended = None if lanes is None else lanes.info["ended"].nonzero().squeeze(1)
+        fresh = self._fresh(self.width - (0 if lanes is None or ended is None else len(lanes) - len(ended)))
+        if lanes is None or ended is None:
+            self._lanes = fresh
+        elif fresh is not None and len(fresh) == len(ended):
+            _put(lanes, ended, fresh)  # nothing is copied but the new rows
+        elif len(ended) or fresh is not None:
+            left = lanes[~lanes.info["ended"]]
+            parts = [part for part in (left, fresh) if part is not None and len(part)]
+            self._lanes = Cases.cat(parts) if parts else None
+        return self._lanes
+
+    def _fresh(self, free: int) -> Cases | None:
+        parts: list[Cases] = []
         index = 0
         while free > 0:
             if index == len(self.open) and not self._open_next():
@@ -116,11 +180,10 @@ class Lanes:
             unit = self.open[index]
             slots = unit.take(free)
             if len(slots):
-                parts.append(self._fresh(unit, slots))
+                parts.append(self._placed(unit, slots))
                 free -= len(slots)
             index += 1
-        self._lanes = Cases.cat(parts) if parts else None
-        return self._lanes
+        return Cases.cat(parts) if parts else None
 
     def _open_next(self) -> bool:
         unit = next(self._units, None) if len(self.open) < self.most_open else None
@@ -128,28 +191,24 @@ class Lanes:
             self.open.append(unit)
         return unit is not None
 
-    def _fresh(self, unit: Unit, slots: Tensor) -> Cases:
-        seeds = self.seeds[unit.rows[slots]].to(self.bench.target.device)
-        zero = torch.zeros_like(seeds.origin)
-        return Cases(
-            seeds.x,
-            seeds.y,
-            seeds.origin,
-            {
-                "unit": zero + unit.number,
-                "cycle": zero + unit.cycle,
-                "slot": slots.to(zero.device),
-                "row": unit.rows[slots].to(zero.device),
-                "step": zero,
-                "hits": zero,
-            },
+    def _placed(self, unit: Unit, slots: Tensor) -> Cases:
+        """Lanes at the seeds of a unit that have none yet."""
+        lanes = self.at(self.seeds[unit.rows[slots]])
+        zero = torch.zeros_like(lanes.origin)
+        return lanes.note(
+            unit=zero + unit.number,
+            cycle=zero + unit.cycle,
+            slot=slots.to(zero.device),
+            row=unit.rows[slots].to(zero.device),
         )
 
-    def _record(self, made: Cases, failing: Tensor, broken: Tensor) -> None:
-        if not bool(failing.any()):
+    def _record(self, made: Cases, stored: Tensor, broken: Tensor) -> None:
+        if not bool(stored.any()):
             return
-        kind = torch.where(broken, NONFINITE, WRONG)
-        found = made.note(pred=made.info["logits"].argmax(1), kind=kind).drop("logits", "hits")[failing].to("cpu")
+        kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
+        names = ("unit", "slot", "row", "cycle", "step", *self.stages.score)
+        columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
+        found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
         for unit in self.open:
             mine = found.info["unit"] == unit.number
             if bool(mine.any()):
@@ -158,9 +217,18 @@ class Lanes:
     def _end(self, lanes: Cases, ended: Tensor) -> None:
         if not bool(ended.any()):
             return
-        done = lanes[ended]
-        number, slot, tries = (done.info[name].cpu() for name in ("unit", "slot", "step"))
+        number, slot, tries, fired = (lanes.info[n][ended].cpu() for n in ("unit", "slot", "step", "fired"))
         for unit in self.open:
             mine = number == unit.number
             unit.ended[slot[mine]] = True
             unit.tries[slot[mine]] = tries[mine]
+            unit.fired[slot[mine]] = fired[mine]
+
+
+def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:
+    """Write rows of lanes over, in place."""
+    if not len(rows):
+        return
+    pairs = ((lanes.x, fresh.x), (lanes.y, fresh.y), (lanes.origin, fresh.origin))
+    for column, new in (*pairs, *((lanes.info[name], new) for name, new in fresh.info.items())):
+        column[rows] = new

@@ -18,7 +18,7 @@ from assay.engines.evaluation import Share
 from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
 from assay.engines.subject import load_subject
-from assay.recipes.recipe import attacks_of
+from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.target import Target, answer, require

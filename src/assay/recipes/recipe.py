@@ -1,20 +1,32 @@
 """What recipes and suites are made of."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.core.registry import Bound, bind, lookup, names
-from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, step, steps
+from assay.core.registry import Bound, bind, lookup
+from assay.core.specs import Params, Step, did_you_mean, split, step, written
+from assay.core.units import number
 
-# Which kind of stage each field of a recipe names.
+# Which kind of stage each field of a recipe names: those of fuzzing, of which some are lists, and those of hardening.
 FIELDS = {"seeds": "seeder", "schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
+LISTS = {"objective": "score", "score": "score", "valid": "filter", "keep": "filter"}
+HARDENING = {"select": "selector", "train": "trainer"}
+PLAIN = {"suite": "fast", "heap": "all"}  # words, not stages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """A system: the stages of a fuzzing campaign, each a name or (name, parameters)."""
+    """A system: the stages of a campaign, each a name or (name, parameters).
+
+    Fuzzing mutates seeds (``mutate``, climbing the sum of the ``objective``'s scores where it asks for a slope), notes
+    each case's ``score``, drops cases that not all of ``valid`` accept, goes on from those that any of ``keep`` accepts
+    (all, where there is none), and stores those for which the ``oracle`` fires. Hardening then picks cases with
+    ``select``, trains with ``train`` on those of every round (``heap="all"``) or of the last one (``"last"``), and
+    measures with ``suite``.
+    """
 
     name: str
     summary: str
@@ -23,133 +35,168 @@ class Recipe:
     seeds: Step = "correct"
     schedule: Step = "per_seed"
     oracle: Step = "wrong_label"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suite:
-    """Attacks run as a cascade: only inputs that are still robust go on to the next.
-
-    ``relative`` suites depend on what the model was trained with: ``seen`` is that, ``unseen`` the others of its list.
-    """
-
-    name: str
-    summary: str
-    paper: str = ""
-    attacks: tuple[Step, ...] = ()
-    each: bool = False  # every attack sees every input
-    relative: bool = False
+    objective: tuple[str, ...] = ()
+    score: tuple[Step, ...] = ()
+    valid: tuple[Step, ...] = ()
+    keep: tuple[Step, ...] = ()
+    select: Step = "random"
+    train: Step = "plain"
+    suite: str = "fast"
+    heap: str = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A recipe with its stages found and their parameters checked."""
+    """The fuzzing part of a recipe with its stages found and their parameters checked; lists by name."""
 
     name: str
     seeds: Bound
     schedule: Bound
     mutate: Bound
     oracle: Bound
+    objective: Mapping[str, Bound]
+    weights: Mapping[str, float]
+    score: Mapping[str, Bound]
+    valid: Mapping[str, Bound]
+    keep: Mapping[str, Bound]
 
     def needs(self) -> set[str]:
-        return {need for field in FIELDS for need in getattr(self, field).entry.needs}
+        single = [getattr(self, field) for field in FIELDS]
+        several = [bound for field in LISTS for bound in getattr(self, field).values()]
+        return {need for bound in (*single, *several) for need in bound.entry.needs}
+
+    def config(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"name": self.name, **{field: getattr(self, field).text for field in FIELDS}}
+        told["objective"] = [f"{self.weights[name]:g} * {bound.text}" for name, bound in self.objective.items()]
+        for field in ("score", "valid", "keep"):
+            told[field] = [bound.text for bound in getattr(self, field).values()]
+        return {key: value for key, value in told.items() if value != []}
+
+
+@dataclass(frozen=True, slots=True)
+class Hardening:
+    """The part of a recipe that comes after fuzzing."""
+
+    select: Bound
+    train: Bound
+    suite: str
+    heap: str
 
     def config(self) -> dict[str, str]:
-        return {"name": self.name, **{field: getattr(self, field).text for field in FIELDS}}
+        return {"select": self.select.text, "train": self.train.text, "suite": self.suite, "heap": self.heap}
 
 
 def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Stages:
-    """The stages of a recipe.
+    """The fuzzing stages of a recipe.
 
-    ``changes`` replaces whole stages (``mutate``) or single parameters (``mutate.eps``); ``offered`` values, such as
-    eps and norm, go to every stage that takes them and has them not set.
+    ``changes`` replaces whole stages (``mutate``), single parameters (``mutate.lr``, ``keep.rises.strict``) or weights
+    (``objective.fol``); ``offered`` values, such as eps and norm, go to every stage that takes them and has none set.
     """
-    if isinstance(recipe, str):
-        found, thing = lookup("recipe", recipe)
-        if not isinstance(thing, Recipe):
-            raise UsageError(f"{found.name} is {type(thing).__name__}, expected a Recipe")
-        recipe = thing
-    chosen = {field: step(getattr(recipe, field)) for field in FIELDS}
+    recipe = found(recipe)
+    chosen: dict[str, Any] = {field: step(getattr(recipe, field)) for field in FIELDS}
+    chosen |= {field: _members(field, getattr(recipe, field)) for field in LISTS}
     for key, value in changes.items():
-        field, dot, parameter = key.partition(".")
-        if field not in FIELDS:
-            raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, FIELDS)}")
-        if dot:
-            chosen[field][1][parameter] = value
+        field, _, rest = key.partition(".")
+        if field in HARDENING or field in PLAIN:
+            continue
+        if field in FIELDS:
+            _change_one(chosen, field, rest, value)
+        elif field in LISTS:
+            _change_list(chosen, field, rest, value)
         else:
-            chosen[field] = step(value)
-    bound = {field: bind(kind, *chosen[field], offered) for field, kind in FIELDS.items()}
-    return Stages(recipe.name, **bound)
+            known = [*FIELDS, *LISTS, *HARDENING, *PLAIN]
+            raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, known)}")
+    one: dict[str, Any] = {field: _bound(kind, chosen[field], offered) for field, kind in FIELDS.items()}
+    many: dict[str, Any] = {
+        field: {name: bind(kind, ref, params, offered) for name, (_, ref, params) in chosen[field].items()}
+        for field, kind in LISTS.items()
+    }
+    weights = {name: weight for name, (weight, _, _) in chosen["objective"].items()}
+    return Stages(recipe.name, **one, weights=weights, **many)
 
 
-def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> dict[str, dict[str, Bound]]:
-    """The attacks of a suite in parts: ``seen`` and ``unseen`` stand apart, everything else is ``attacks``.
+def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Hardening:
+    """What a recipe does with the cases it found; ``changes`` as for ``resolve``."""
+    recipe = found(recipe)
+    chosen: dict[str, Any] = {field: step(getattr(recipe, field)) for field in HARDENING}
+    words = {field: str(getattr(recipe, field)) for field in PLAIN}
+    for key, value in changes.items():
+        field, _, rest = key.partition(".")
+        if field in HARDENING:
+            _change_one(chosen, field, rest, value)
+        elif field in PLAIN:
+            words[field] = str(value)
+    if words["heap"] not in ("all", "last"):
+        raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
+    bound = {field: _bound(kind, chosen[field], offered) for field, kind in HARDENING.items()}
+    return Hardening(bound["select"], bound["train"], words["suite"], words["heap"])
 
-    ``trained`` are the attacks the model was trained with, None where nobody knows.
+
+def found(recipe: str | Recipe) -> Recipe:
+    """The recipe of that name."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    known, thing = lookup("recipe", recipe)
+    if not isinstance(thing, Recipe):
+        raise UsageError(f"{known.name} is {type(thing).__name__}, expected a Recipe")
+    return thing
+
+
+def without(field: str, given: Any, parameters: Collection[str]) -> list[str]:
+    """A list field as texts, with these parameters left to their defaults."""
+    texts = []
+    for weight, ref, params in _members(field, given).values():
+        inside = ", ".join(f"{k}={written(v)}" for k, v in params.items() if k not in parameters)
+        sign = f"{weight:g} * " if field == "objective" else ""
+        texts.append(f"{sign}{ref}({inside})" if inside else f"{sign}{ref}")
+    return texts
+
+
+def _bound(kind: str, chosen: tuple[Any, Params], offered: Params) -> Bound:
+    ref, params = chosen
+    return bind(kind, ref, params, offered)
+
+
+def _change_one(chosen: dict[str, Any], field: str, parameter: str, value: Any) -> None:
+    if parameter:
+        chosen[field][1][parameter] = value
+    else:
+        chosen[field] = step(value)
+
+
+def _change_list(chosen: dict[str, Any], field: str, rest: str, value: Any) -> None:
+    """``keep=…`` a new list, ``keep.rises.strict`` a parameter of a member, ``objective.fol`` a weight."""
+    if not rest:
+        chosen[field] = _members(field, value)
+        return
+    name, _, parameter = rest.partition(".")
+    if name not in chosen[field]:
+        raise UsageError(f"{field} has no member {name!r}; {did_you_mean(name, chosen[field])}")
+    if parameter:
+        chosen[field][name][2][parameter] = value
+    elif field == "objective":
+        chosen[field][name] = (number(value, f"weight of {name}"), *chosen[field][name][1:])
+    else:
+        raise UsageError(f"set a parameter of it: {field}.{name}.PARAMETER={value}")
+
+
+def _members(field: str, given: Any) -> dict[str, tuple[float, Any, Params]]:
+    """Name → (weight, reference, parameters); weights are written ``2 * fol`` or ``-fol``, in objectives only.
+
+    >>> _members("objective", "fol, -2 * rivals(k=3)")
+    {'fol': (1.0, 'fol', {}), 'rivals': (-2.0, 'rivals', {'k': 3})}
     """
-    parts: dict[str, list[Any]] = {}
-    for name, params in steps(suite):
-        relative = isinstance(name, str) and name in names("suite") and lookup("suite", name)[1].relative
-        if relative and trained is None:
-            raise UsageError(f"suite {name!r}: nothing says what this model was trained with; name it: --seen fgsm,pgd")
-        if not relative:
-            parts.setdefault("attacks", []).append((name, params))
-        elif name == "seen":
-            if not trained:
-                raise UsageError("suite 'seen': this model was trained without attacks; --suite unseen takes them all")
-            parts["seen"] = [_with(member, params) for member in trained]
-        else:
-            known = {bound.entry.name for bound in attacks_of(trained, offered).values()} if trained else set()
-            pool = lookup("suite", "unseen")[1].attacks
-            parts["unseen"] = [_with(m, params) for m in pool if canonical(step(m)[0]) not in known]
-    found = {part: attacks_of(members, offered) for part, members in (parts or {"attacks": []}).items()}
-    labels = [label for attacks in found.values() for label in attacks]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    if twice:
-        raise UsageError(f"{', '.join(twice)} stands in two parts of the suite ({', '.join(found)}); name it once")
-    return found
-
-
-def wants_each(suite: Any) -> bool:
-    """Whether a suite among those named measures every attack on every input."""
-    own = {canonical(n): n for n in names("suite")}
-    known = [own[canonical(n)] for n, _ in steps(suite) if isinstance(n, str) and canonical(n) in own]
-    return any(lookup("suite", name)[1].each for name in known)
-
-
-def attacks_of(suite: Any, offered: Params) -> dict[str, Bound]:
-    """The attacks of a suite by name, in order; members of a list may be suites, or objects of other libraries."""
-    found: list[tuple[Step, Bound]] = []
-    for name, params in steps(suite):
-        if not isinstance(name, str):
-            found.append(((name, params), bind("attack", name, params, offered)))
-        elif python_file(name) is None and canonical(name) in map(canonical, names("suite")):
-            members: tuple[Step, ...] = lookup("suite", name)[1].attacks
-            found += [(m, bind("attack", *_with(m, params), offered)) for m in members]
-        elif python_file(name) is None and canonical(name) not in map(canonical, names("attack")):
-            known = [*names("attack"), *names("suite")]
-            raise UsageError(f"unknown attack or suite {name!r}; {did_you_mean(name, known)}")
-        else:
-            found.append(((name, params), bind("attack", name, params, offered)))
-    if not found:
-        raise UsageError("the suite is empty; name attacks, such as --suite fgsm,pgd")
-    return _labelled(found)
-
-
-def _with(member: Step, params: Params) -> tuple[str, Params]:
-    name, own = step(member)
-    return name, {**own, **params}
-
-
-def _labelled(found: list[tuple[Step, Bound]]) -> dict[str, Bound]:
-    """The plain name, or the name with what was set where one attack stands twice."""
-    plain = [bound.entry.name for _, bound in found]
-    labelled: dict[str, Bound] = {}
-    for given, bound in found:
-        name = bound.entry.name
-        if plain.count(name) > 1:
-            inside = ", ".join(f"{k}={v}" for k, v in step(given)[1].items())
-            name = f"{name}({inside})" if inside else bound.text if bound.entry.facts is not None else name
-        if name in labelled:
-            raise UsageError(f"the suite names {name} twice")
-        labelled[name] = bound
-    return labelled
+    members: dict[str, tuple[float, Any, Params]] = {}
+    for part in split(given) if isinstance(given, str) else given:
+        weight, text = 1.0, part
+        if field == "objective" and isinstance(part, str):
+            match = re.fullmatch(r"\s*(-)?\s*(?:([0-9.eE+-]+)\s*\*)?\s*(.+)", part, re.DOTALL)
+            assert match is not None  # an empty text is refused below
+            weight = number(match[2] or 1.0, f"weight in {part!r}") * (-1 if match[1] else 1)
+            text = match[3]
+        ref, params = step(text)
+        name = str(ref).rpartition(":")[2]
+        if name in members:
+            raise UsageError(f"{field} names {name} twice")
+        members[name] = (weight, ref, params)
+    return members

@@ -1,6 +1,6 @@
 """Suites by name."""
 
-from assay.recipes.recipe import Suite
+from assay.recipes.suite import Suite
 
 FAST = Suite(
     name="fast",

@@ -11,6 +11,7 @@ from torch import Tensor
 from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.losses import cross_entropy
 from assay.core.specs import did_you_mean
 from assay.subjects.target import Target, answer
 
@@ -116,6 +117,19 @@ class Bench:
     def logits(self, cases: Cases) -> Tensor:
         """The target's scores of the cases: the ``logits`` column where a step has filled it, else asked for."""
         return cases.info["logits"] if "logits" in cases.info else answer(self.target, cases.x, self.chunks)
+
+    def gradient(self, cases: Cases) -> Tensor:
+        """The gradient of the cross-entropy in the input: the ``gradient`` column, else asked for, (N, *shape)."""
+        if "gradient" in cases.info:
+            return cases.info["gradient"]
+
+        def ask(x: Tensor, y: Tensor) -> Tensor:
+            here = x.detach().to(self.target.device).requires_grad_()
+            with torch.enable_grad():
+                loss = cross_entropy(self.target(here), y.to(self.target.device))
+            return torch.autograd.grad(loss.sum(), here)[0]
+
+        return self.chunks.map(ask, cases.x, cases.y)
 
 
 def fitted(target: Target, data: Data) -> Data:

@@ -17,7 +17,7 @@ from assay.core.cases import InputSpec
 from assay.core.corruptions import KINDS, SEVERITIES, corrupted
 from assay.core.errors import UsageError
 from assay.core.randomness import Rows, Stream
-from assay.recipes.recipe import attacks_of
+from assay.recipes.suite import attacks_of
 from assay.recipes.suites import CORRUPTIONS
 from assay.stages.attacks.corrupt import corrupt
 from assay.subjects.sources.module import ModuleTarget

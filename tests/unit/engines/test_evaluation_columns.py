@@ -15,7 +15,7 @@ from assay.engines.cost import estimate
 from assay.engines.evaluate import evaluate
 from assay.engines.evaluation import numbers_table
 from assay.engines.transfer import transfer
-from assay.recipes.recipe import attacks_of
+from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Data
 from assay.subjects.counted import Counted
 from assay.subjects.sources.load import trained_with

@@ -20,7 +20,7 @@ from assay.core.randomness import Rows, Stream
 from assay.core.registry import bind, lookup
 from assay.core.specs import step, steps
 from assay.engines.evaluate import evaluate
-from assay.recipes.recipe import attacks_of
+from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Data
 from assay.subjects.sources.module import ModuleTarget
 

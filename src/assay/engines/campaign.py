@@ -1,0 +1,222 @@
+"""A fuzzing run under way: its seeds, its lanes, what it commits."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from assay.core.cases import Cases
+from assay.core.errors import NothingToTest
+from assay.core.randomness import Stream
+from assay.core.shards import decode, encode
+from assay.core.store import Store
+from assay.engines.failures import as_shard, checked
+from assay.engines.found import Found, finished_slots, pairs, summary
+from assay.engines.lanes import Lanes, Unit
+from assay.engines.stop import Stopper
+from assay.recipes.recipe import Stages
+from assay.stages.objective import Choice, Look, choose
+from assay.stages.schedules import Schedule
+from assay.subjects.bench import Bench, Data
+
+STATS_SECONDS = 1.0  # a file for people to look at, not written more often than they can
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+class Campaign:
+    """A fuzzing run under way."""
+
+    def __init__(
+        self,
+        folder: Store,
+        bench: Bench,
+        search: Bench,
+        stages: Stages,
+        rng: Stream,
+        unit: int,
+        progress: Progress,
+        *,
+        whole_units: bool,
+    ) -> None:
+        self.folder, self.bench, self.search, self.stages = folder, bench, search, stages
+        self.rng, self.unit, self.progress = rng, unit, progress
+        self.whole_units = whole_units  # the rest of a unit, worked in another batch, rounds otherwise
+        self.schedule: Schedule = stages.schedule()
+        self.look = Look(stages.objective, stages.weights, stages.score)
+        self.found = summary(folder)
+        self.seeds: Cases
+        self.pairs = pairs(folder)
+        self.broken = {seed for seed, _ in self.pairs}
+        self._told = -math.inf
+
+    def prepare(self, data: Data) -> None:
+        """The seed list: chosen once and committed, so that a resumed run works the same one."""
+        done = next(self.folder.commits("seeds"), None)
+        if done is None:
+            numbered = data.cases.note(place=torch.arange(len(data)))
+            chosen = self.stages.seeds(self.bench, numbered, rng=self.rng.at("seeds"))
+            if not len(chosen):
+                raise NothingToTest(
+                    f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
+                    "the target gets every one wrong, or the data are not what it was trained for"
+                )
+            place = chosen.info["place"]
+            kept = {"place": place, "y": chosen.y}
+            if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data
+                kept["x"] = chosen.x
+            self.folder.commit({"state/seeds.safetensors": encode(kept)}, kind="seeds", seeds=len(chosen))
+        kept = decode(self.folder.file("state/seeds.safetensors"))
+        x = kept.get("x", data.cases.x[kept["place"]])
+        self.seeds = Cases(x, kept["y"], data.cases.origin[kept["place"]])
+
+    def choose_look(self, width: int, asked: str) -> None:
+        """How slopes are taken: chosen once and committed, so that a resumed run goes on the same way."""
+        if not self.stages.objective:
+            return
+        done = next(self.folder.commits("look"), None)
+        if done is None:
+            start = self._lanes(iter(()), width, 1).at(self.seeds[:width])
+            start = start.note(seed_logits=self.search.logits(start))
+            choice = choose(self.look, self.search, start, asked)
+            self.folder.commit({}, kind="look", curvature=choice.curvature, milliseconds=dict(choice.milliseconds))
+        else:
+            choice = Choice(done.meta["curvature"], done.meta["milliseconds"])
+        self.look = replace(self.look, curvature=choice.curvature)
+
+    def _lanes(self, units: Iterator[Unit], width: int, open_units: int) -> Lanes:
+        return Lanes(
+            self.search,
+            self.stages,
+            self.schedule,
+            self.look,
+            self.seeds,
+            self.rng,
+            units,
+            width=width,
+            open_units=open_units,
+        )
+
+    def go(self, width: int, open_units: int, budget: Mapping[str, Any]) -> Found:
+        began = time.monotonic() - self.found.seconds
+        left = None if "time" not in budget else budget["time"] - self.found.seconds
+        limit = budget.get("cases", math.inf)
+        endless = bool(budget)
+        lanes = self._lanes(self._units(endless), width, open_units)
+        with Stopper(left) as stop:
+            while not stop.now and self.found.cases < limit:
+                working = lanes.step()
+                self._commit_ready(lanes, limit)
+                self.found.seconds = time.monotonic() - began
+                self.progress(self._now(lanes))
+                if not working:
+                    break
+            if stop.now and not (stop.interrupted and self.whole_units):
+                self._commit_finished(lanes, in_order="cases" in budget)
+            self.found.interrupted = stop.interrupted
+        self.found.seconds = time.monotonic() - began
+        self.found.complete = not stop.interrupted
+        self._write_stats()
+        return self.found
+
+    def _units(self, endless: bool) -> Iterator[Unit]:
+        """Units in order, less what is committed: one cycle over the seeds, or cycle after cycle."""
+        done = finished_slots(self.folder)
+        per_cycle = math.ceil(len(self.seeds) / self.unit)
+        number = 0
+        while endless or number < per_cycle:
+            cycle, block = divmod(number, per_cycle)
+            rows = torch.arange(block * self.unit, min((block + 1) * self.unit, len(self.seeds)))
+            if number in done:
+                rows = rows[~torch.isin(rows, done[number])]
+            if len(rows):
+                yield Unit(number, cycle, rows, len(self.stages.keep))
+            number += 1
+
+    def _commit_ready(self, lanes: Lanes, limit: float) -> None:
+        """Commit the oldest units that are done, in order; where the budget of cases ends inside one, up to there."""
+        while lanes.open:
+            unit = lanes.open[0]
+            whole = unit.prefix()
+            reached = self.found.cases + unit.tries[:whole].cumsum(0) >= limit
+            if bool(reached.any()):
+                self._commit(lanes, unit, torch.arange(int(reached.nonzero()[0]) + 1))
+                return
+            if whole < len(unit.rows):
+                return
+            self._commit(lanes, unit, torch.arange(whole))
+
+    def _commit_finished(self, lanes: Lanes, *, in_order: bool) -> None:
+        """Keep the finished seeds of open units; the others start again next time.
+
+        A budget of cases ends at a place in the order of seeds: under one, only seeds without a gap before them count.
+        """
+        if in_order:
+            for unit in lanes.open[:1]:
+                self._commit(lanes, unit, torch.arange(unit.prefix()))
+            return
+        for unit in list(lanes.open):
+            self._commit(lanes, unit, unit.ended.nonzero().flatten())
+
+    def _commit(self, lanes: Lanes, unit: Unit, slots: torch.Tensor) -> None:
+        lanes.close(unit)
+        if not len(slots):
+            return
+        judged = checked(self.bench, self.stages, unit.failures(slots))
+        failing, flaky = judged or (None, None)
+        number = len(self.folder.lines)
+        files = {
+            f"{place}/step-{number:06d}.safetensors": encode(as_shard(some, self.seeds, self.stages.score))
+            for place, some in (("cases", failing), ("flaky", flaky))
+            if some is not None and len(some)
+        }
+        tried = int(unit.tries[slots].sum())
+        self.folder.commit(
+            files,
+            kind="fuzz",
+            unit=unit.number,
+            rows=unit.rows[slots].tolist(),
+            counts={
+                "seeds": len(slots),
+                "cases": tried,
+                "failures": 0 if failing is None else len(failing),
+                **self._new(failing),
+                "flaky": 0 if flaky is None else len(flaky),
+                "gradient_steps": tried * self.stages.mutate.entry.gradients,
+            },
+            kept=dict(zip(self.stages.keep, unit.fired[slots].sum(0).tolist(), strict=True)),
+        )
+        line = self.folder.lines[-1].meta
+        self.found.add(line["counts"], line["kept"])
+        if time.monotonic() - self._told >= STATS_SECONDS:
+            self._write_stats()
+
+    def _new(self, failing: Cases | None) -> dict[str, int]:
+        """How many of these failures differ in seed or wrong class from all before, and in seed."""
+        new = (
+            set() if failing is None else set(zip(failing.origin.tolist(), failing.info["pred"].tolist(), strict=True))
+        )
+        new -= self.pairs
+        broken = {seed for seed, _ in new} - self.broken
+        self.pairs |= new
+        self.broken |= broken
+        return {"distinct": len(new), "broken": len(broken)}
+
+    def _now(self, lanes: Lanes) -> dict[str, Any]:
+        under_way = sum(int(unit.tries.sum()) for unit in lanes.open)
+        waiting = sum(len(part) for unit in lanes.open for part in unit.found)
+        return {
+            "seconds": self.found.seconds,
+            "seeds": self.found.seeds,
+            "cases": self.found.cases + under_way,
+            "failures": self.found.failures + waiting,
+        }
+
+    def _write_stats(self) -> None:
+        self._told = time.monotonic()
+        rate = self.found.cases / self.found.seconds if self.found.seconds else 0.0
+        self.found.stats = {"cases_per_second": round(rate, 1), "seed_list": len(self.seeds)}
+        self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})

@@ -1,0 +1,152 @@
+"""Looking at cases: one evaluation gives the target's answer, the scores, and the slope that mutators climb.
+
+A slope of FOL holds the gradient of a gradient, a product of the Hessian with a vector v. Three ways give it:
+``double`` differentiates the gradient's graph; ``forward`` pushes v through the gradient by forward differentiation;
+``linear`` computes J'S(Jv), with S the curvature of the loss in the logits, which is exact where the net is piecewise
+linear and wrong elsewhere. Which is fastest depends on net and device, so an engine times those that agree. (A central
+difference of gradients is no fourth way: on ReLU nets it sees the kinks, not the curvature.)
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.losses import cross_entropy
+from assay.core.registry import Bound
+from assay.subjects.bench import Bench
+
+CURVATURES = ("double", "forward", "linear")
+AGREEMENT = 0.999  # cosine with ``double`` that another way must reach on every case but one in a hundred
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What to see of a case. Without an objective there is no slope, and no gradient is taken."""
+
+    objective: Mapping[str, Bound] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, Bound] = field(default_factory=dict)
+    curvature: str = "double"
+
+    def __call__(self, bench: Bench, cases: Cases) -> Cases:
+        """The cases with the columns ``logits``, one for each score, and ``slope`` where there is an objective."""
+        told = {name: cases.info[name] for name in ("seed_x", "seed_logits") if name in cases.info}
+        names = ("logits", *self.scores, *(("slope",) if self.objective else ()))
+
+        def see(x: Tensor, y: Tensor, origin: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
+            block = Cases(x, y, origin, dict(zip(told, columns, strict=True)))
+            seen = self._see(bench, block.to(bench.target.device))
+            return tuple(seen[name] for name in names)
+
+        seen = bench.chunks.map_all(see, cases.x, cases.y, cases.origin, *told.values())
+        return cases.note(**dict(zip(names, seen, strict=True)))
+
+    def _see(self, bench: Bench, cases: Cases) -> dict[str, Tensor]:
+        if not self.objective:
+            with torch.no_grad():
+                cases = cases.note(logits=bench.target(cases.x))
+            return {"logits": cases.info["logits"]} | self._values(self.scores, bench, cases)
+        x = cases.x.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = bench.target(x)
+            view = cases.with_x(x).note(logits=logits)
+            bent = any("grad" in bound.entry.needs for bound in (*self.objective.values(), *self.scores.values()))
+            if bent:
+                loss = cross_entropy(logits, cases.y).sum()
+                double = self.curvature == "double"
+                (gradient,) = torch.autograd.grad(loss, x, create_graph=double, retain_graph=True)
+                view = view.note(gradient=gradient if double else gradient.requires_grad_())
+            parts = self._values(self.objective, bench, view)
+            total = torch.stack([self.weights[name] * part for name, part in parts.items()]).sum()
+            slope = self._slope(bench, view, total) if bent else torch.autograd.grad(total, x)[0]
+        seen = {name: part.detach() for name, part in parts.items() if self.objective[name] == self.scores.get(name)}
+        still = view.with_x(x.detach()).note(
+            **{n: view.info[n].detach() for n in ("logits", "gradient") if n in view.info}
+        )
+        others = {name: bound for name, bound in self.scores.items() if name not in seen}
+        with torch.no_grad():
+            seen |= self._values(others, bench, still)
+        return {"logits": logits.detach(), "slope": slope, **seen}
+
+    def _slope(self, bench: Bench, view: Cases, total: Tensor) -> Tensor:
+        """The gradient of the objective in x, through the loss's gradient too."""
+        x, gradient, logits = view.x, view.info["gradient"], view.info["logits"]
+        if self.curvature == "double":
+            return torch.autograd.grad(total, x)[0]
+        (v,) = torch.autograd.grad(total, gradient, retain_graph=True, allow_unused=True, materialize_grads=True)
+        if self.curvature == "forward":
+            return torch.autograd.grad(total, x)[0] + _hessian_product(bench, x, view.y, v)
+        with forward_ad.dual_level(), torch.no_grad():
+            pushed = forward_ad.unpack_dual(bench.target(forward_ad.make_dual(x.detach(), v))).tangent
+        (pull,) = torch.autograd.grad(cross_entropy(logits, view.y).sum(), logits, create_graph=True)
+        return torch.autograd.grad(total + (pull * pushed).sum(), x)[0]
+
+    @staticmethod
+    def _values(scores: Mapping[str, Bound], bench: Bench, cases: Cases) -> dict[str, Tensor]:
+        return {name: score(bench, cases) for name, score in scores.items()}
+
+
+def _hessian_product(bench: Bench, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    """The Hessian of the loss times v, by forward differentiation of the gradient."""
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x.detach().requires_grad_(), v)
+        (gradient,) = torch.autograd.grad(cross_entropy(bench.target(dual), y).sum(), dual)
+        tangent: Tensor = forward_ad.unpack_dual(gradient).tangent
+    return tangent.detach()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way that was chosen, with the milliseconds each took on the batch it was tried on; None where it is wrong."""
+
+    curvature: str
+    milliseconds: Mapping[str, float | None]
+
+
+def choose(look: Look, bench: Bench, cases: Cases, asked: str = "auto") -> Choice:
+    """The fastest way that gives the slope of ``double`` on these cases; ``asked`` where the user names one."""
+    if asked not in ("auto", *CURVATURES):
+        raise UsageError(f"curvature is auto, {', '.join(CURVATURES)}; got {asked!r}")
+    bent = any("grad" in bound.entry.needs for bound in look.objective.values())
+    if asked != "auto" or not bent or not len(cases):
+        return Choice("double" if asked == "auto" else asked, {})
+    right = _timed(look, bench, cases, "double")
+    took: dict[str, float | None] = {"double": right[1]}
+    for way in CURVATURES[1:]:
+        try:
+            slope, seconds = _timed(look, bench, cases, way)
+        except (RuntimeError, NotImplementedError):  # an operator of the net has no forward derivative
+            took[way] = None
+            continue
+        took[way] = seconds if _agree(slope, right[0]) else None
+    best = min((seconds, way) for way, seconds in took.items() if seconds is not None)[1]
+    return Choice(best, {way: None if s is None else round(1000 * s, 3) for way, s in took.items()})
+
+
+def _timed(look: Look, bench: Bench, cases: Cases, way: str) -> tuple[Tensor, float]:
+    """The slope, and the least time of three after one that does not count."""
+    way_of = replace(look, curvature=way)
+    slope = way_of(bench, cases).info["slope"]
+    least = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        way_of(bench, cases)
+        if slope.is_cuda:
+            torch.cuda.synchronize(slope.device)
+        least = min(least, time.perf_counter() - began)
+    return slope, least
+
+
+def _agree(slope: Tensor, right: Tensor) -> bool:
+    """Whether all but one case in a hundred point the same way; where the right slope vanishes there is none."""
+    one, other = slope.flatten(1).double(), right.flatten(1).double()
+    lengths = one.norm(dim=1), other.norm(dim=1)
+    there = lengths[1] > 0
+    cosine = (one * other).sum(1)[there] / (lengths[0] * lengths[1])[there].clamp_min(1e-300)
+    return bool((cosine > AGREEMENT).double().mean() >= 0.99) if len(cosine) else True

@@ -1,0 +1,57 @@
+"""First-order loss: how much the loss can still rise, by its gradient, within the ball around the seed."""
+
+import torch
+from torch import Tensor
+
+from assay.core import norms
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.registry import register
+from assay.subjects.bench import Bench
+
+
+@register("score", paper="RobOT 2021", needs=("grad",))
+def fol(
+    bench: Bench,
+    cases: Cases,
+    *,
+    eps: float | None = None,
+    norm: str = "l2",
+    exact: bool = False,
+    box: bool = False,
+) -> Tensor:
+    """The most that the linearised loss can still gain in the ball around the seed: 0 where an attack has converged.
+
+    ``norm=l2`` is the paper's eps·‖g‖₂ (factor 1 where eps is not given); ``exact`` centres its ball on the seed,
+    as linf does. ``box`` also keeps to the target's bounds, for linf. A case without column ``seed_x`` is its own seed.
+    """
+    _check(eps, norm, exact, box)
+    slope = bench.gradient(cases)
+    if norm == "l2" and not exact:
+        # Paper: the maximum over the ball around the seed. Here: as printed, a scaled gradient norm, because its proof
+        # centres the ball on the case; the inner product with the way from the seed is lost (exact=True has it).
+        length = norms.safe_length(slope)
+        return length if eps is None else eps * length
+    assert eps is not None  # _check has seen to it
+    x = cases.x.to(slope.device)
+    seed = cases.info.get("seed_x", x).detach().to(slope.device)
+    if norm == "l2":
+        return eps * norms.safe_length(slope) - ((x - seed) * slope).flatten(1).sum(1)
+    if box:
+        # Paper: the bounds of the inputs are ignored. Here: on request they are kept, because at the edge of the box
+        # the gradient points where no case can go.
+        low, high = norms.box(seed, eps, "linf", bench.target.spec.bounds)
+        return torch.maximum(slope * (high - x), slope * (low - x)).flatten(1).sum(1)
+    # Entry by entry, each at least 0 inside the ball: the difference of two sums would cancel near convergence.
+    return (eps * slope.abs() - (x - seed) * slope).flatten(1).sum(1)
+
+
+def _check(eps: float | None, norm: str, exact: bool, box: bool) -> None:
+    norms.check(norm, eps)
+    if norm not in ("linf", "l2"):
+        raise UsageError(f"fol is defined for norm linf and l2, got {norm!r}")
+    if box and norm != "linf":
+        raise UsageError(f"fol(box=true) is defined for norm=linf, got {norm!r}; leave box out or set norm=linf")
+    if eps is None and (exact or norm == "linf"):
+        form = f"norm={norm}, exact=true" if exact else f"norm={norm}"
+        raise UsageError(f"fol({form}) needs eps, the radius of the ball; give --eps or fol(eps=0.1)")

@@ -1,0 +1,15 @@
+"""Zero-order loss."""
+
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.losses import cross_entropy
+from assay.core.registry import register
+from assay.subjects.bench import Bench
+
+
+@register("score", paper="RobOT 2021", needs=("logit",))
+def zol(bench: Bench, cases: Cases) -> Tensor:
+    """The cross-entropy of each case: larger is stronger, among cases of one seed."""
+    logits = bench.logits(cases)
+    return cross_entropy(logits, cases.y.to(logits.device))

@@ -1,0 +1,191 @@
+"""FOL-Fuzz through the engine: what it stores, how it ends, that nothing depends on its company."""
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core import store
+from assay.core.errors import UsageError
+from assay.core.registry import bind
+from assay.engines.found import Found
+from assay.engines.fuzz import fuzz
+from assay.subjects.bench import Bench, Data
+from assay.subjects.data.load import load_data
+from assay.subjects.sources.load import load_target
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return load_data("digits/train[:150]")
+
+
+@pytest.fixture
+def foreground() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def shards(found: Found) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted((found.run / "cases").glob("*"))}
+
+
+def relative(found: Found) -> torch.Tensor:
+    cases = found.load()
+    away = (cases.x - cases.info["seed_x"]).flatten(1).norm(dim=1)
+    share: torch.Tensor = away / cases.info["seed_x"].flatten(1).norm(dim=1)
+    return share
+
+
+@pytest.mark.parametrize("recipe", ["robot", "robot-code"])
+def test_what_is_stored_fails_and_every_queue_ends(recipe: str, digits_model: str, digits: Data) -> None:
+    """Acceptance check 4 of the specification."""
+    found = fuzz(recipe, digits_model, digits, run="a")
+    cases, target = found.load(), load_target(digits_model)
+    assert found.complete
+    assert found.failures > 10
+    predicted = target(cases.x).argmax(1)
+    assert (predicted != cases.y).all()
+    assert torch.equal(predicted, cases.info["pred"])
+    assert torch.equal(cases.y, digits.cases.y[cases.origin])
+    assert cases.x.min() >= 0
+    assert cases.x.max() <= 1
+    if recipe == "robot":
+        assert (relative(found) <= 0.5 + 1e-6).all()
+    score = bind("score", "fol", {}, {})
+    assert torch.allclose(cases.info["fol"], score(Bench(target), cases), rtol=1e-3, atol=1e-5)
+    assert found.gradient_steps == found.cases > found.failures
+    assert found.kept["rises"] > 0
+    assert found.seeds == store.read(found.run).lines[1].meta["seeds"]
+
+
+def test_it_breaks_more_seeds_than_noise_of_the_same_reach_and_number(digits_model: str, digits: Data) -> None:
+    guided = fuzz("robot", digits_model, digits, run="a", changes={"valid.within.relative": 0.3})
+    control = fuzz("noise", digits_model, digits, run="b", eps=0.27, changes={"schedule.steps": 30})
+    assert relative(guided).max() <= 0.3 + 1e-6
+    assert relative(control).median() > 0.25, "the noise reaches as far"
+    assert guided.cases < control.cases
+    assert guided.broken > 1.5 * control.broken
+
+
+def test_failures_of_a_seed_keep_apart(digits_model: str, digits: Data) -> None:
+    found = fuzz("robot", digits_model, digits, run="a")
+    cases = found.load()
+    for origin in cases.origin.unique()[:40].tolist():
+        mine = cases[cases.origin == origin]
+        length = mine.info["seed_x"][0].norm()
+        gaps = torch.pdist(mine.x.flatten(1)) / length
+        assert (gaps > 0.05 - 1e-6).all()
+        assert len(mine) <= 10
+    free = fuzz("robot", digits_model, digits, run="b", changes={"schedule.apart": 0.0, "schedule.cases": 1000})
+    assert free.failures > 2 * found.failures, "near-copies are most of what it meets"
+    assert free.broken == found.broken
+
+
+def test_a_strict_ball_is_kept(digits_model: str, digits: Data) -> None:
+    found = fuzz("robot", digits_model, digits, run="a", eps=0.15, norm="linf")
+    assert found.failures > 5
+    cases = found.load()
+    assert ((cases.x - cases.info["seed_x"]).abs().flatten(1).amax(1) <= 0.15 + 1e-6).all()
+    score = bind("score", "fol", {"norm": "linf", "eps": 0.15}, {})
+    again = score(Bench(load_target(digits_model)), cases)
+    assert torch.allclose(cases.info["fol"], again, rtol=1e-3, atol=1e-5), "with a ball, FOL is that of the ball"
+
+
+@pytest.mark.parametrize("lanes", [1, 13, 400])
+def test_lanes_do_not_change_what_a_seed_gives(lanes: int, digits_model: str, digits: Data) -> None:
+    one = fuzz("robot", digits_model, digits[:60], run="one", unit=16, lanes=16, curvature="double")
+    other = fuzz("robot", digits_model, digits[:60], run="other", unit=16, lanes=lanes, curvature="double")
+    mine, theirs = one.load(), other.load()
+    assert one.cases == other.cases
+    assert torch.equal(mine.origin, theirs.origin)
+    assert torch.allclose(mine.x, theirs.x, atol=1e-4)
+
+
+@pytest.mark.usefixtures("foreground")
+def test_an_interrupted_run_ends_as_an_undisturbed_one(digits_model: str, digits: Data) -> None:
+    calls = 0
+
+    def press(numbers: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 60:
+            signal.raise_signal(signal.SIGINT)
+
+    settings: dict[str, Any] = {"unit": 16, "lanes": 16, "deterministic": True}
+    stopped = fuzz("robot", digits_model, digits[:60], run="a", progress=press, **settings)
+    assert stopped.interrupted
+    resumed = fuzz("robot", digits_model, digits[:60], run="a", **settings)
+    alone = fuzz("robot", digits_model, digits[:60], run="b", **settings)
+    assert torch.equal(resumed.load().x, alone.load().x)
+    assert resumed.cases == alone.cases
+
+
+def test_deterministic_runs_give_the_same_bytes(digits_model: str, digits: Data) -> None:
+    a, b = (fuzz("robot", digits_model, digits[:40], run=name, deterministic=True) for name in "ab")
+    assert shards(a) == shards(b)
+
+
+def test_the_way_of_differentiating_is_chosen_once_and_kept(digits_model: str, digits: Data) -> None:
+    found = fuzz("robot", digits_model, digits[:40], run="a", curvature="forward", cases=100)
+    (line,) = store.read(found.run).commits("look")
+    assert line.meta["curvature"] == "forward"
+    fuzz("robot", digits_model, digits[:40], run="a", curvature="auto", cases=400)
+    assert len(list(store.read(found.run).commits("look"))) == 1
+    timed = fuzz("robot", digits_model, digits[:40], run="b")
+    (line,) = store.read(timed.run).commits("look")
+    assert set(line.meta["milliseconds"]) == {"double", "forward", "linear"}
+
+
+def test_how_often_each_rule_fired_is_told(digits_model: str, digits: Data) -> None:
+    found = fuzz("robot", digits_model, digits[:40], run="a", changes={"keep.below.level": 0.05})
+    assert found.kept["below"] > 0
+    assert json.loads((found.run / "stats.json").read_text())["kept"] == found.kept
+    none = fuzz("robot", digits_model, digits[:40], run="b")
+    assert none.kept["below"] == 0
+
+
+def test_a_weight_of_the_objective_changes_what_is_found(digits_model: str, digits: Data) -> None:
+    plain = fuzz("robot", digits_model, digits[:40], run="a")
+    flat = fuzz("robot", digits_model, digits[:40], run="b", changes={"objective.fol": 0.0})
+    assert plain.cases != flat.cases
+    assert "0 * fol" in " ".join(store.read(flat.run).config["recipe"]["objective"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective.speed": 1}, "objective has no member 'speed'"),
+        ({"keep.rises.slowly": True}, "filter 'rises' has no parameter 'slowly'"),
+        ({"valid": "nearby"}, "unknown filter 'nearby'"),
+        ({"objective": ()}, "this recipe has none"),
+        ({"schedule.depth": 0}, "depth must be at least 1"),
+        ({"stage": 1}, "a recipe has no stage 'stage'"),
+    ],
+)
+def test_changes_that_cannot_work_are_refused_before_a_run_exists(
+    changes: dict[str, Any], message: str, digits_model: str, digits: Data
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        fuzz("robot", digits_model, digits, run="a", changes=changes)
+    assert not (store.runs_root() / "a").exists()
+
+
+def test_batch_normalisation_is_folded_for_the_search_and_the_net_comes_back(digits: Data) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
+    ).train()
+    for x in digits.cases.x.split(50):
+        net(x)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    found = fuzz("robot", net, Data("own", digits.cases, digits.spec), run="a", changes={"seeds": "all"})
+    assert found.cases > 0
+    assert net.training
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(tensor, before[name])

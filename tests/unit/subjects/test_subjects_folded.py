@@ -1,0 +1,66 @@
+"""Folding batch normalisation away: the same answers, or the same target."""
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import InputSpec
+from assay.subjects.sources.folded import folded
+from assay.subjects.sources.module import ModuleTarget, normalised
+
+SPEC = InputSpec((3, 6, 6), (0.0, 1.0), ("a", "b"))
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    made(torch.rand(32, 3, 6, 6))  # statistics that are not the initial ones
+    return made.eval()
+
+
+def count(target: object) -> int:
+    assert isinstance(target, ModuleTarget)
+    return sum(isinstance(m, nn.BatchNorm2d) for m in target.module.modules())
+
+
+def test_the_answers_are_the_same_and_the_layer_is_gone() -> None:
+    target, x = ModuleTarget(normalised(net(), SPEC, (0.5,), (0.2,)), SPEC), torch.rand(16, 3, 6, 6)
+    faster = folded(target, x)
+    assert count(faster) == 0
+    assert count(target) == 1
+    assert torch.allclose(faster(x), target(x), atol=1e-5)
+
+
+def test_a_net_without_it_stays_itself() -> None:
+    plain = ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(108, 2)), SPEC)
+    assert folded(plain, torch.rand(4, 3, 6, 6)) is plain
+
+
+def test_a_net_that_cannot_be_traced_stays_itself() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.inner(x if x.mean() > 0 else -x)
+            return out
+
+    target = ModuleTarget(Branching(), SPEC)
+    assert folded(target, torch.rand(4, 3, 6, 6)) is target
+
+
+def test_a_fold_that_changes_the_answers_is_not_used() -> None:
+    class Twice(nn.Module):
+        """Its normalisation follows the convolution in one place, and stands alone in another."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.end = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Linear(108, 2)
+            self.norm.load_state_dict(self.norm.state_dict() | {"running_mean": torch.ones(3)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.end(self.norm(self.norm(self.conv(x))).flatten(1))
+            return out
+
+    target, x = ModuleTarget(Twice().eval(), SPEC), torch.rand(8, 3, 6, 6)
+    assert torch.allclose(folded(target, x)(x), target(x), atol=1e-4)
