@@ -61,10 +61,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="robot")
     parser.add_argument("--lanes", type=int, nargs="+", default=[256])
     parser.add_argument("--curvature", default="auto")
-    parser.add_argument(
-        "--seeds", type=int, default=2048, help="worked to their end, so that the last lanes run dry too"
-    )
-    parser.add_argument("--seconds", type=float, default=10.0, help="of the bare step, half before and half after")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of fuzzing; a third of it of the bare step")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=0)
     args = parser.parse_args()
@@ -80,16 +77,17 @@ def main() -> None:
         os.environ["ASSAY_RUNS"] = folder
         for lanes in args.lanes:
             x, y = data.cases.x[:lanes].to(target.device), data.cases.y[:lanes].to(target.device)
-            before = bare_rate(faster, x, y, args.seconds / 2)
+            before = bare_rate(faster, x, y, args.seconds / 6)
             found = fuzz(
                 args.recipe,
                 target,
-                data[: args.seeds],
+                data,
+                time=args.seconds,
                 lanes=lanes,
                 curvature=args.curvature,
                 device=args.device,
             )
-            bare = (before + bare_rate(faster, x, y, args.seconds / 2)) / 2
+            bare = (before + bare_rate(faster, x, y, args.seconds / 6)) / 2
             way = next(store.read(found.run).commits("look")).meta["curvature"]
             per = found.seconds
             print(

@@ -17,6 +17,7 @@ _HOME = {
     "Data": "assay.subjects.bench",
     "Evaluation": "assay.engines.evaluation",
     "Found": "assay.engines.found",
+    "Hardened": "assay.engines.hardened",
     "InputSpec": "assay.core.cases",
     "Recipe": "assay.recipes.recipe",
     "Suite": "assay.recipes.suite",
@@ -24,12 +25,15 @@ _HOME = {
     "UsageError": "assay.core.errors",
     "attack": "assay.engines.attack",
     "evaluate": "assay.engines.evaluate",
+    "export": "assay.outputs.export",
     "transfer": "assay.engines.transfer",
     "fuzz": "assay.engines.fuzz",
+    "harden": "assay.engines.harden",
     "load_data": "assay.subjects.data.load",
     "load_target": "assay.subjects.sources.load",
     "register": "assay.core.registry",
     "report": "assay.outputs.report.build",
+    "select": "assay.engines.select",
     "train": "assay.engines.train",
 }
 
@@ -43,8 +47,12 @@ if TYPE_CHECKING:
     from assay.engines.evaluation import Evaluation as Evaluation
     from assay.engines.found import Found as Found
     from assay.engines.fuzz import fuzz as fuzz
+    from assay.engines.harden import harden as harden
+    from assay.engines.hardened import Hardened as Hardened
+    from assay.engines.select import select as select
     from assay.engines.train import train as train
     from assay.engines.transfer import transfer as transfer
+    from assay.outputs.export import export as export
     from assay.outputs.report.build import report as report
     from assay.recipes.recipe import Recipe as Recipe
     from assay.recipes.suite import Suite as Suite

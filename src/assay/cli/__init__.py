@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from assay.cli import demo, evaluate, fuzz, look, train, transfer
+from assay.cli import demo, evaluate, export, fuzz, harden, look, select, train, transfer
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 
 app = typer.Typer(
@@ -39,6 +39,9 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("transfer")(transfer.transfer)
 app.command("fuzz")(fuzz.fuzz)
+app.command("harden")(harden.harden)
+app.command("select")(select.select)
+app.command("export")(export.export)
 app.command("status")(look.status)
 app.command("report")(look.report)
 app.command("list")(look.list_)

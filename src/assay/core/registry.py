@@ -116,11 +116,7 @@ def _entry_of(kind: str, function: Callable[..., Any], name: str = "") -> Entry:
 def entries(kind: str) -> list[Entry]:
     """Every registered entry of a kind, by name: ours, those of installed packages, and those made in this process."""
     _check_kind(kind)
-    found = {canonical(e.name): e for e in _read_folder(kind)}
-    for point in entry_points(group=f"assay.{kind}"):
-        found.setdefault(
-            canonical(point.name), Entry(kind, point.name, f"from {point.value}", point.module, point.attr)
-        )
+    found = {canonical(e.name): e for e in (*_installed(kind), *_read_folder(kind))}
     found.update({key: entry for (k, key), (entry, _) in _runtime.items() if k == kind})
     return sorted(found.values(), key=lambda e: e.name)
 
@@ -255,6 +251,13 @@ def _typed(known: Entry, parameter: Parameter, value: Any) -> Any:
 def _check_kind(kind: str) -> None:
     if kind not in FOLDERS:
         raise UsageError(f"unknown kind {kind!r}; {did_you_mean(kind, FOLDERS)}")
+
+
+@functools.cache
+def _installed(kind: str) -> tuple[Entry, ...]:
+    """What other packages bring; reading their metadata is slow, and no package comes while we run."""
+    points = entry_points(group=f"assay.{kind}")
+    return tuple(Entry(kind, p.name, f"from {p.value}", p.module, p.attr) for p in points)
 
 
 @functools.cache

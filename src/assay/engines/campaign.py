@@ -114,6 +114,8 @@ class Campaign:
                 self.progress(self._now(lanes))
                 if not working:
                     break
+            if stop.now and not stop.interrupted and "cases" not in budget:
+                lanes.cut_short()  # the time was spent on them; what a cycle leaves out, the next one works
             if stop.now and not (stop.interrupted and self.whole_units):
                 self._commit_finished(lanes, in_order="cases" in budget)
             self.found.interrupted = stop.interrupted
@@ -169,7 +171,9 @@ class Campaign:
         failing, flaky = judged or (None, None)
         number = len(self.folder.lines)
         files = {
-            f"{place}/step-{number:06d}.safetensors": encode(as_shard(some, self.seeds, self.stages.score))
+            f"{place}/step-{number:06d}.safetensors": encode(
+                as_shard(some, self.seeds, self.stages.score, self.bench.target.device)
+            )
             for place, some in (("cases", failing), ("flaky", flaky))
             if some is not None and len(some)
         }
@@ -206,13 +210,11 @@ class Campaign:
         return {"distinct": len(new), "broken": len(broken)}
 
     def _now(self, lanes: Lanes) -> dict[str, Any]:
-        under_way = sum(int(unit.tries.sum()) for unit in lanes.open)
-        waiting = sum(len(part) for unit in lanes.open for part in unit.found)
         return {
             "seconds": self.found.seconds,
             "seeds": self.found.seeds,
-            "cases": self.found.cases + under_way,
-            "failures": self.found.failures + waiting,
+            "cases": self.found.cases + sum(unit.tried for unit in lanes.open),
+            "failures": self.found.failures + sum(unit.waiting for unit in lanes.open),
         }
 
     def _write_stats(self) -> None:

@@ -88,7 +88,8 @@ def evaluate(
             open_for_run.enter_context(column.judge.ready())
         cost = estimate(target, labelled, (a for c in columns.values() for a in c.attacks.values()))
         if cost.at_most > LONG:
-            log.info("this takes %s%s", cost, "" if save else "; --save NAME makes it resumable")
+            hint = "; --save NAME makes it resumable" if save is None and isinstance(model, str) else ""
+            log.info("this takes %s%s", cost, hint)
         keep = None
         if save is not None:
             config = _config(model, target, given, columns, protocol, batch, skipped)

@@ -24,7 +24,7 @@ def checked(bench: Bench, stages: Stages, found: Cases | None) -> tuple[Cases, C
     return found[still], found[~still]
 
 
-def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str]) -> dict[str, Tensor]:
+def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], device: torch.device) -> dict[str, Tensor]:
     """Columns for storing: the failures, scores and distances to their seeds, and each seed's input once."""
     rows, place = failing.info["row"].unique(return_inverse=True)
     parents = seeds.x[rows]
@@ -40,5 +40,7 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str]) -> dict[str, T
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.
-        "ssim": ssim(failing.x, parents[place]) if image else torch.full((len(failing),), -1.0),
+        "ssim": ssim(failing.x.to(device), parents[place].to(device)).cpu()
+        if image
+        else torch.full((len(failing),), -1.0),
     }

@@ -19,7 +19,8 @@ class Found:
     """What a fuzzing run has found so far.
 
     ``cases`` counts cases tried, ``failures`` those that fail and were stored, ``distinct`` their pairs of seed and
-    wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired.
+    wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired; ``gradient_steps``
+    the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted).
     """
 
     run: Path

@@ -27,7 +27,7 @@ from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require
 
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
-SPARE_UNITS = 3  # open beyond those that fill the lanes, so that these stay full while the last seeds of one end
+OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
 LANES = {"cpu": 256, "cuda": 8192}
 
 
@@ -112,7 +112,7 @@ def fuzz(
             # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
             # on its neighbours.
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
-            open_units = 1 if deterministic else SPARE_UNITS + math.ceil(width / group)
+            open_units = 1 if deterministic else 1 + math.ceil(OPEN_SEEDS * width / group)
             return campaign.go(width, open_units, config["budget"])
 
 

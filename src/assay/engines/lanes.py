@@ -19,6 +19,9 @@ from assay.stages.schedules import Schedule
 from assay.subjects.bench import Bench
 
 WRONG, NONFINITE = 0, 1  # kinds of failure
+# The share of lanes that may stand idle when no seed is left for them. Each size of batch that a GPU has not met costs
+# it more than many idle lanes do; on a CPU an idle lane costs a pass.
+IDLE = {"cuda": 0.5}
 
 
 @dataclass(slots=True)
@@ -33,6 +36,8 @@ class Unit:
     tries: Tensor = field(init=False)
     fired: Tensor = field(init=False)
     found: list[Cases] = field(default_factory=list)
+    tried: int = 0  # cases of its seeds that ended
+    waiting: int = 0  # failures found
     _next: int = 0
 
     def __post_init__(self) -> None:
@@ -94,7 +99,7 @@ class Lanes:
         info, opening = lanes.info, lanes.info["opening"]
         broken = ~made.info["logits"].isfinite().all(1)
         # What lies outside the bounds is no input of the target, and no failure of it either.
-        good = inside(made.x, self.bench.target.spec.bounds) & ~opening
+        good = inside(made.x, self.bench.target.spec.bounds) & ~opening & ~info["ended"]
         for rule in self.stages.valid.values():
             good &= rule(self.bench, made)
         failing = (self.stages.oracle(self.bench, made) | broken) & good
@@ -103,8 +108,8 @@ class Lanes:
         lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
         after = self.schedule.next(lanes, made, kept | opening, failing)
         self._record(made.note(step=lanes.info["step"]), after.stored, broken)
-        self._end(after.lanes, after.ended)
-        self._lanes = after.lanes.note(ended=after.ended, opening=torch.zeros_like(opening))
+        self._end(after.lanes, after.ended & ~info["ended"])
+        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=torch.zeros_like(opening))
         return True
 
     def close(self, unit: Unit) -> None:
@@ -113,6 +118,13 @@ class Lanes:
         if self._lanes is not None:
             gone = self._lanes.info["ended"] | (self._lanes.info["unit"] == unit.number)
             self._lanes = self._lanes.note(ended=gone)
+
+    def cut_short(self) -> None:
+        """End every seed under way where it stands."""
+        if self._lanes is not None:
+            going = ~self._lanes.info["ended"]
+            self._end(self._lanes, going)
+            self._lanes = self._lanes.note(ended=torch.ones_like(going))
 
     def at(self, seeds: Cases) -> Cases:
         """Lanes that stand at these seeds, nothing looked at yet."""
@@ -165,7 +177,7 @@ class Lanes:
             self._lanes = fresh
         elif fresh is not None and len(fresh) == len(ended):
             _put(lanes, ended, fresh)  # nothing is copied but the new rows
-        elif len(ended) or fresh is not None:
+        elif fresh is not None or len(ended) > IDLE.get(self.bench.target.device.type, 0.0) * len(lanes):
             left = lanes[~lanes.info["ended"]]
             parts = [part for part in (left, fresh) if part is not None and len(part)]
             self._lanes = Cases.cat(parts) if parts else None
@@ -209,20 +221,24 @@ class Lanes:
         names = ("unit", "slot", "row", "cycle", "step", *self.stages.score)
         columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
         found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
-        for unit in self.open:
-            mine = found.info["unit"] == unit.number
-            if bool(mine.any()):
-                unit.found.append(found[mine].drop("unit"))
+        for unit, mine in self._apart(found.info["unit"]):
+            unit.found.append(found[mine].drop("unit"))
+            unit.waiting += int(mine.sum())
 
     def _end(self, lanes: Cases, ended: Tensor) -> None:
         if not bool(ended.any()):
             return
         number, slot, tries, fired = (lanes.info[n][ended].cpu() for n in ("unit", "slot", "step", "fired"))
-        for unit in self.open:
-            mine = number == unit.number
+        for unit, mine in self._apart(number):
             unit.ended[slot[mine]] = True
             unit.tries[slot[mine]] = tries[mine]
             unit.fired[slot[mine]] = fired[mine]
+            unit.tried += int(tries[mine].sum())
+
+    def _apart(self, numbers: Tensor) -> Iterator[tuple[Unit, Tensor]]:
+        """The units of these rows, each with the rows that are its own."""
+        for number in numbers.unique().tolist():
+            yield next(unit for unit in self.open if unit.number == number), numbers == number
 
 
 def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:

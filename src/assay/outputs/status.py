@@ -1,6 +1,7 @@
 """Where a run stands."""
 
 import fcntl
+from collections.abc import Mapping
 from typing import Any
 
 from assay.core.lock import holder
@@ -20,6 +21,8 @@ def run_status(run: Store) -> dict[str, Any]:
         "alive": alive,
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
+        "rounds": [_numbers(line.meta) for line in run.commits("round")],
+        "test_looks": len(list(run.commits("final"))) or None,
         "seconds": stats.get("seconds"),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),
@@ -46,8 +49,20 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
+    if "rounds" in shown:
+        shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
     if "damage" in shown:
         shown["damage"] = "\n".join(shown["damage"])
     if "quarantine" in shown:
         shown["quarantine"] = f"{len(shown['quarantine'])} files"
     return {k: str(v) for k, v in shown.items()}
+
+
+def _numbers(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {"round": meta["round"], **meta["numbers"], **meta["counts"]}
+
+
+def _round(told: dict[str, Any]) -> str:
+    """A round of hardening in one line."""
+    learned = f", {told['found']} found, {told['selected']} selected" if told["round"] else " (the original)"
+    return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}"

@@ -1,11 +1,15 @@
-"""Asking glibc to keep blocks, without asking it here."""
+"""What memory the process keeps: asking glibc without asking it here, and the limit on compiled convolutions."""
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 
-from assay.core.allocator import keep_blocks
+from assay.core.allocator import few_kernels, keep_blocks
 
 
 class FakeLibc:
@@ -51,3 +55,37 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_library_without_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert keep_blocks() is False
+
+
+LIMIT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+
+
+def test_few_kernels_are_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "7")
+    few_kernels()
+    assert os.environ[LIMIT] == "7"
+    monkeypatch.delenv(LIMIT)
+    few_kernels()
+    assert 1 <= int(os.environ[LIMIT]) < 1024
+
+
+def test_the_limit_stands_before_a_target_runs_its_first_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN reads it there and never again."""
+    import assay
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(os.environ.get(LIMIT))
+            return x.flatten(1)[:, :10]
+
+    seen: list[str | None] = []
+    monkeypatch.setenv(LIMIT, "7")  # so that it is put back
+    monkeypatch.delenv(LIMIT)
+    assay.load_target(Net(), data=assay.load_data("digits/test[:4]"))
+    assert seen
+    assert None not in seen
+
+
+def test_importing_changes_no_environment() -> None:
+    probe = "import os; a = dict(os.environ); import assay.engines.evaluate, assay.engines.fuzz; assert a == os.environ"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0

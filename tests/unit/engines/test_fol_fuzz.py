@@ -12,6 +12,7 @@ from torch import nn
 from assay.core import store
 from assay.core.errors import UsageError
 from assay.core.registry import bind
+from assay.engines import lanes
 from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
 from assay.subjects.bench import Bench, Data
@@ -97,10 +98,10 @@ def test_a_strict_ball_is_kept(digits_model: str, digits: Data) -> None:
     assert torch.allclose(cases.info["fol"], again, rtol=1e-3, atol=1e-5), "with a ball, FOL is that of the ball"
 
 
-@pytest.mark.parametrize("lanes", [1, 13, 400])
-def test_lanes_do_not_change_what_a_seed_gives(lanes: int, digits_model: str, digits: Data) -> None:
+@pytest.mark.parametrize("width", [1, 13, 400])
+def test_lanes_do_not_change_what_a_seed_gives(width: int, digits_model: str, digits: Data) -> None:
     one = fuzz("robot", digits_model, digits[:60], run="one", unit=16, lanes=16, curvature="double")
-    other = fuzz("robot", digits_model, digits[:60], run="other", unit=16, lanes=lanes, curvature="double")
+    other = fuzz("robot", digits_model, digits[:60], run="other", unit=16, lanes=width, curvature="double")
     mine, theirs = one.load(), other.load()
     assert one.cases == other.cases
     assert torch.equal(mine.origin, theirs.origin)
@@ -189,3 +190,26 @@ def test_batch_normalisation_is_folded_for_the_search_and_the_net_comes_back(dig
     assert net.training
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+def test_when_the_time_is_up_seeds_under_way_count_as_worked(digits_model: str, digits: Data) -> None:
+    """Otherwise a short run would throw away most of what it did."""
+    found = fuzz("robot", digits_model, digits, run="a", time=0.5, changes={"schedule.steps": 100_000})
+    lines = list(store.read(found.run).commits("fuzz"))
+    assert found.complete
+    assert found.seeds >= len(digits.cases.x) * 0.9
+    assert found.cases > 0
+    rows = [row for line in lines for row in line.meta["rows"]]
+    more = fuzz("robot", digits_model, digits, run="a", time=1.0, changes={"schedule.steps": 100_000})
+    assert more.cases > found.cases
+    assert len(rows) == found.seeds
+
+
+def test_idle_lanes_change_nothing(digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU lanes without a seed are carried along for a while; nothing of theirs may be counted."""
+    settings: dict[str, Any] = {"unit": 16, "lanes": 32, "curvature": "double"}
+    exact = fuzz("robot", digits_model, digits[:60], run="a", **settings)
+    monkeypatch.setattr(lanes, "IDLE", {"cpu": 0.9})
+    idle = fuzz("robot", digits_model, digits[:60], run="b", **settings)
+    assert (idle.cases, idle.failures, idle.kept) == (exact.cases, exact.failures, exact.kept)
+    assert torch.allclose(idle.load().x, exact.load().x, atol=1e-4)

@@ -12,11 +12,13 @@ from torch import Tensor
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest
-from assay.core.files import sha256, write_atomic
+from assay.core.files import write_atomic
+from assay.core.ids import case_ids
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.found import load_failures, summary
+from assay.engines.stored import class_names
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -53,6 +55,7 @@ def report(run: str | Path) -> Path:
         begin=begin,
         facts=_facts(folder),
         numbers=_numbers(folder),
+        rounds=_rounds(folder),
         cards=_cards(folder, out),
         total=summary(folder).failures,
         damage=folder.damage,
@@ -71,6 +74,7 @@ def _facts(folder: Store) -> dict[str, str]:
     return {
         "failures": f"{found.failures}",
         "distinct by seed and wrong class": f"{found.distinct}",
+        "seeds broken": f"{found.broken}",
         "flaky (did not fail again)": f"{found.flaky}",
         "cases tried": f"{found.cases}",
         "seeds worked": f"{found.seeds}",
@@ -84,7 +88,22 @@ def _numbers(folder: Store) -> list[dict[str, Any]]:
     tables = []
     for line in folder.commits("numbers"):
         tables += [json.loads(folder.file(name)) for name in line.files]
+    for line in list(folder.commits("final"))[-1:]:  # an earlier look at the test part was at other models
+        tables += [json.loads(folder.file(name)) for name in line.meta["tables"]]
     return tables
+
+
+def _rounds(folder: Store) -> list[dict[str, str]]:
+    """The rounds of a hardening run, as text."""
+    rows = []
+    for line in folder.commits("round"):
+        numbers, counts = line.meta["numbers"], line.meta["counts"]
+        shares = {k: f"{100 * v:.1f} %" for k, v in numbers.items() if k not in ("clean_drop", "fol")}
+        fol = {"FOL": f"{numbers['fol']:.3g}" if "fol" in numbers else "–"}
+        told = {k: f"{counts[k]}" for k in ("found", "selected")}
+        told |= {"fixed": f"{counts['fixed']} of {counts['checked']}", "broken": f"{counts['broken']}"}
+        rows.append({"round": f"{line.meta['round']}", **shares, **fol, **told})
+    return rows
 
 
 def _campaign_text(folder: Store) -> str:
@@ -101,7 +120,7 @@ def _cards(folder: Store, out: Path) -> list[Card]:
         return []
     if failures.x.dim() != 4:
         return []
-    classes = _class_names(folder, failures)
+    classes = class_names(folder, failures)
     shown = failures[_spread(failures)]
     return [_card(shown[slice(i, i + 1)], classes, out) for i in range(len(shown))]
 
@@ -116,15 +135,9 @@ def _spread(failures: Cases) -> Tensor:
     return grouped[turn.argsort(stable=True)][:GALLERY]
 
 
-def _class_names(folder: Store, failures: Cases) -> list[str]:
-    named = folder.lines[0].meta["identity"].get("target", {}).get("classes")
-    most = int(torch.maximum(failures.y.max(), failures.info["pred"].max())) + 1
-    return list(named) if named else [str(i) for i in range(most)]
-
-
-def _card(case: Cases, classes: list[str], out: Path) -> Card:
+def _card(case: Cases, classes: tuple[str, ...], out: Path) -> Card:
     x, seed = case.x[0], case.info["seed_x"][0]
-    name = sha256(x.contiguous().numpy().tobytes())[:16]
+    name = case_ids(case.x)[0]
     scale = max(1, SIDE // x.shape[-1])
     change = x - seed
     reach = float(change.abs().max()) or 1.0

@@ -11,7 +11,7 @@ from torch import nn
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.registry import bind
-from assay.core.specs import Step, python_file, step
+from assay.core.specs import Params, Step, python_file, step
 from assay.core.userfile import load_object
 from assay.subjects.bench import Data
 from assay.subjects.counted import Counted
@@ -148,9 +148,15 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
     told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
     if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
         return None
+    if isinstance(told.get("seen"), list):  # hardened: what the start was trained with, and what came after
+        return tuple(_seen(step(attack)) for attack in told["seen"])
     attack = step(told["trainer"])[1].get("attack")
     if attack is None:
         return ()
-    name, params = step(attack)
-    params.pop("early_stop", None)  # how far training went on after a success is not part of the attack
-    return ((name, params),)
+    return (_seen(step(attack)),)
+
+
+def _seen(attack: tuple[str, Params]) -> tuple[str, Params]:
+    name, params = attack
+    # How far training went on after a success is not part of the attack.
+    return name, {key: value for key, value in params.items() if key != "early_stop"}

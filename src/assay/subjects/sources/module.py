@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from assay.core.allocator import few_kernels
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
@@ -52,6 +53,7 @@ class ModuleTarget:
     gives: frozenset[Need] = frozenset(NEEDS)
 
     def __init__(self, module: nn.Module, spec: InputSpec, device: torch.device | None = None) -> None:
+        few_kernels()  # whatever runs a net of ours makes a target of it first
         self.module = module
         self.spec = spec
         self.device = device or next((p.device for p in module.parameters()), torch.device("cpu"))

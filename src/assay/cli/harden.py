@@ -1,0 +1,120 @@
+"""``assay harden``."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli import options
+
+if TYPE_CHECKING:
+    from assay.engines.hardened import Hardened
+
+
+def harden(
+    model: options.Model,
+    data: Annotated[str, typer.Option("--data", help="A whole data set: digits, mnist, dir:images, file.npz.")],
+    recipe: Annotated[str, typer.Option(help="The system to run; see assay list recipe.")],
+    until: Annotated[
+        str, typer.Option(help="What must hold: 'pgd>=0.6, clean_drop<=0.01'; also clean, robust, fol, any attack.")
+    ],
+    eps: Annotated[str, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")],
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; measured in linf where not given.")] = None,
+    run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Stop after this many rounds in all.")] = 5,
+    time: Annotated[str | None, typer.Option(help="Begin no round that would not end in this time: 20m.")] = None,
+    per_round: Annotated[str, typer.Option(help="Cases picked a round: 600, or 10% of the training part.")] = "10%",
+    fuzz_time: Annotated[str | None, typer.Option(help="How long each round fuzzes (30s).")] = None,
+    fuzz_cases: Annotated[int | None, typer.Option(min=1, help="Or how many cases each round tries.")] = None,
+    suite: Annotated[str, typer.Option(help="Attacks that measure; the recipe's own where not given.")] = "",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a stage or a parameter: train.epochs=5.")
+    ] = None,
+    val_cases: Annotated[int, typer.Option(min=1, help="Validation cases the requirement is held against.")] = 1000,
+    test_cases: Annotated[int | None, typer.Option(min=1, help="Test cases looked at in the end (all).")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
+    ] = None,
+    no_control: Annotated[
+        bool, typer.Option("--no-control", help="Do not train the original as long without cases, to compare.")
+    ] = False,
+    out: Annotated[str | None, typer.Option(help="Also write the best model here: NAME.safetensors.")] = None,
+    seed: options.Seed = 0,
+    size: options.Size = "",
+    mean: options.Mean = "",
+    std: options.Std = "",
+    device: options.Device = "auto",
+    fresh: options.Fresh = False,
+    deterministic: options.Deterministic = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Fuzz, select, train, measure, until a requirement holds on the validation part. Exit 1 where it does not."""
+    from assay.cli.campaign import campaign_of
+    from assay.core.errors import INTERRUPTED, NOT_MET
+    from assay.engines.harden import harden as work
+    from assay.outputs.harden_tables import harden_line
+    from assay.outputs.screen import Screen, show_notices
+
+    show_notices(quiet=quiet or json)
+    with Screen("harden", harden_line, quiet=quiet) as screen:
+        told = work(
+            recipe,
+            model,
+            data,
+            until=until,
+            eps=eps,
+            norm=norm,
+            run=run,
+            rounds=rounds,
+            time=time,
+            per_round=per_round,
+            fuzz_time=fuzz_time,
+            fuzz_cases=fuzz_cases,
+            suite=suite,
+            changes=campaign_of(None, {}, change or [], {}).changes,
+            val_cases=val_cases,
+            test_cases=test_cases,
+            seed=seed,
+            control=not no_control,
+            ignore=tuple(ignore or ()),
+            out=out,
+            size=size,
+            mean=options.channels(mean),
+            std=options.channels(std),
+            device=device,
+            fresh=fresh,
+            deterministic=deterministic,
+            progress=screen,
+        )
+    if json:
+        options.print_json(told.to_json())
+    else:
+        _show(told, out)
+    if told.interrupted:
+        typer.echo("interrupted; what is done is kept, the same command continues", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not told.met:
+        raise typer.Exit(NOT_MET)
+
+
+def _show(told: "Hardened", out: str | None) -> None:
+    from assay.outputs.harden_tables import rounds_table, test_tables, verdict_table, warning_lines
+    from assay.outputs.show import show
+
+    show(rounds_table(told))
+    for table in test_tables(told, told.test) if told.test is not None else []:
+        show(table)
+    show(verdict_table(told))
+    for line in warning_lines(told):
+        typer.echo(line)
+    best = told.rounds[told.best]
+    if told.best:
+        typer.echo(
+            f"fixed {best.fixed} of {best.checked} failures never trained on; broke {best.broken} and mended "
+            f"{best.mended} of {best.measured.clean.n} clean validation inputs"
+        )
+    count = len(told.rounds) - 1
+    typer.echo(f"{'MET' if told.met else 'NOT MET'} after {count} round{'s' * (count != 1)} ({told.stopped})")
+    typer.echo(f"best model: {out or told.model}{'' if told.best else ' (the original)'}")
+    if told.check and told.test is not None:
+        typer.echo(f"check it: {told.check}")

@@ -1,0 +1,97 @@
+"""``assay select``."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli import options
+
+if TYPE_CHECKING:
+    from assay.engines.select import Selection
+
+
+def select(
+    run: Annotated[str, typer.Argument(help="Name or folder of a fuzzing run or a saved evaluation.")],
+    by: Annotated[str, typer.Option(help="How to pick: bi_end, top(score=gini) …; see assay list selector.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many cases to pick.")],
+    model: Annotated[str | None, typer.Option(help="The model to ask, where it is not to be the run's own.")] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="The data of a saved evaluation, where not found again.")
+    ] = None,
+    eps: options.Eps = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0.")] = None,
+    seed: options.Seed = 0,
+    mean: options.Mean = "",
+    std: options.Std = "",
+    device: options.Device = "auto",
+    out: Annotated[str | None, typer.Option(help="Also write the cases to this .npz or .parquet file.")] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Pick the cases of a run worth most and keep the choice in the run. The same command adds nothing."""
+    from assay.core import store
+    from assay.engines.select import selection
+    from assay.outputs.export import check_place, export, format_of
+    from assay.outputs.screen import show_notices
+    from assay.outputs.show import facts_table, show
+
+    show_notices(quiet=quiet or json)
+    if out is not None:  # before the work, not after it
+        check_place(out, format_of(out), store.find_run(run))
+    moments = {"mean": options.channels(mean), "std": options.channels(std)}
+    picked = selection(run, by=by, k=k, model=model, data=data, eps=eps, norm=norm, seed=seed, device=device, **moments)
+    if out is not None:
+        export(picked.run, to=format_of(out), out=out, selected=picked.number)
+    told = _told(picked, k, seed, out)
+    if json:
+        options.print_json(told)
+        return
+    show(facts_table(_readable(told)))
+    if out is None:
+        typer.echo(f"next: assay export {picked.run.name} --to npz --selected {picked.number}")
+
+
+def _told(picked: "Selection", k: int, seed: int, out: str | None) -> dict[str, Any]:
+    from assay.engines.stored import per_class
+
+    score = None
+    if picked.score:
+        values = picked.cases.info[picked.score].double()
+        values = values[values.isfinite()].sort().values  # JSON knows no infinity
+        ends = (
+            {"smallest": values[0], "median": values[(len(values) - 1) // 2], "largest": values[-1]}
+            if len(values)
+            else {}
+        )
+        score = {"name": picked.score, **{name: float(value) for name, value in ends.items()}}
+    return {
+        "run": str(picked.run),
+        "by": picked.by,
+        "k": k,
+        "seed": seed,
+        "picked": len(picked.cases),
+        "of": picked.of,
+        "classes": per_class(picked.cases, picked.classes),
+        "score": score,
+        "selection": picked.number,
+        "file": picked.file,
+        "new": picked.new,
+        "out": out,
+    }
+
+
+def _readable(told: dict[str, Any]) -> dict[str, str]:
+    facts = {
+        "by": told["by"],
+        "picked": f"{told['picked']} of {told['of']}",
+        "of each class": ", ".join(f"{name}: {count}" for name, count in told["classes"].items()),
+    }
+    if told["score"] is not None:
+        numbers = (
+            f"{name} {told['score'][name]:.4g}" for name in ("smallest", "median", "largest") if name in told["score"]
+        )
+        facts[told["score"]["name"]] = ", ".join(numbers) or "no finite value"
+    facts[f"selection {told['selection']}"] = told["file"] + ("" if told["new"] else ", made before")
+    if told["out"] is not None:
+        facts["written to"] = told["out"]
+    return facts

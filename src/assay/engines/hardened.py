@@ -1,0 +1,255 @@
+"""What hardening gives: the numbers of every round, and those of the models compared on the test part."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.core.requirement import Requirement, Verdict
+from assay.engines.evaluation import Evaluation, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model on one part of the data, every attack on every input.
+
+    ``attacks`` and ``worst`` are white box, made anew on this model; ``static`` ones were made on the original model.
+    """
+
+    clean: Share
+    attacks: dict[str, Share]
+    worst: Share
+    static: dict[str, Share]
+    static_worst: Share
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    fol: float | None = None  # median over fresh PGD examples, None where it was not asked for or is not finite
+
+    @staticmethod
+    def of(result: Evaluation, fol: float | None = None) -> "Measured":
+        assert result.static_worst is not None  # both columns are always asked for
+        return Measured(
+            result.clean,
+            {name: outcome.left for name, outcome in result.attacks.items()},
+            result.worst,
+            {name: outcome.left for name, outcome in result.static.items()},
+            result.static_worst,
+            result.warnings,
+            fol if fol is not None and math.isfinite(fol) else None,
+        )
+
+    def numbers(self, original: "Measured") -> dict[str, float]:
+        """What requirements speak of; white box only."""
+        drop = (original.clean.right - self.clean.right) / self.clean.n  # of counts: 0.99 - 0.98 is not 0.01
+        return {
+            "clean": self.clean.accuracy,
+            "robust": self.worst.accuracy,
+            "clean_drop": drop,
+            "fol": math.nan if self.fol is None else self.fol,
+            **{name: share.accuracy for name, share in self.attacks.items()},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "clean": _told(self.clean),
+            "attacks": {name: _told(share) for name, share in self.attacks.items()},
+            "worst": _told(self.worst),
+            "static": {
+                "attacks": {name: _told(share) for name, share in self.static.items()},
+                "worst": _told(self.static_worst),
+            },
+            "warnings": self.warnings,
+            **({} if self.fol is None else {"fol": self.fol}),
+        }
+
+    @staticmethod
+    def of_json(told: Mapping[str, Any]) -> "Measured":
+        static = told["static"]
+        return Measured(
+            _share(told["clean"]),
+            {name: _share(share) for name, share in told["attacks"].items()},
+            _share(told["worst"]),
+            {name: _share(share) for name, share in static["attacks"].items()},
+            _share(static["worst"]),
+            told["warnings"],
+            told.get("fol"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round on the validation part; round 0 is the original model.
+
+    ``found`` failures of the model before, of which ``selected`` were picked and ``learned`` (those of earlier rounds
+    too, where the recipe keeps them) were trained on. ``fixed`` of ``checked`` failures that were never trained on,
+    those of all rounds so far, are right now. ``broken`` validation inputs are wrong now and were right for the
+    original model, ``mended`` ones the other way round.
+    """
+
+    number: int
+    measured: Measured
+    found: int = 0
+    selected: int = 0
+    learned: int = 0
+    checked: int = 0
+    fixed: int = 0
+    broken: int = 0
+    mended: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        counts = {k: v for k, v in asdict(self).items() if k not in ("number", "measured", "seconds")}
+        return {
+            "round": self.number,
+            **counts,
+            "seconds": round(self.seconds, 2),
+            "validation": self.measured.to_json(),
+        }
+
+    @staticmethod
+    def of_json(told: Mapping[str, Any]) -> "Round":
+        counts = {k: v for k, v in told.items() if k not in ("round", "validation")}
+        return Round(told["round"], Measured.of_json(told["validation"]), **counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The one look at the test part: the original, the control and the best model."""
+
+    before: Measured
+    after: Measured
+    control: Measured | None
+    looks: int
+
+    def columns(self) -> dict[str, Measured]:
+        """The models by name, in the order they are shown."""
+        control = {} if self.control is None else {"control": self.control}
+        return {"before": self.before, **control, "after": self.after}
+
+    def white_box(self) -> dict[str, dict[str, Share]]:
+        """Each number of each model, under attacks made anew on it."""
+        models = self.columns()
+        rows = {"clean": {model: m.clean for model, m in models.items()}}
+        rows |= {name: {model: m.attacks[name] for model, m in models.items()} for name in self.before.attacks}
+        return rows | {"worst case": {model: m.worst for model, m in models.items()}}
+
+    def static(self) -> dict[str, dict[str, Share]]:
+        """Each number of each model, under attacks made on the original."""
+        models = self.columns()
+        rows = {name: {model: m.static[name] for model, m in models.items()} for name in self.before.static}
+        return rows | {"worst case": {model: m.static_worst for model, m in models.items()}}
+
+    @property
+    def looked(self) -> str:
+        return f"test part looked at {'once' if self.looks == 1 else f'{self.looks} times'}"
+
+    def to_json(self) -> dict[str, Any]:
+        told = {name: measured.to_json() for name, measured in self.columns().items()}
+        return {"control": None, **told, "test_looks": self.looks}
+
+    @staticmethod
+    def of_json(told: Mapping[str, Any]) -> "Tested":
+        control = None if told["control"] is None else Measured.of_json(told["control"])
+        return Tested(Measured.of_json(told["before"]), Measured.of_json(told["after"]), control, told["test_looks"])
+
+
+@dataclass(frozen=True, slots=True)
+class Hardened:
+    """What came of hardening; ``met`` is decided on the validation part, ``test`` is what it is worth elsewhere.
+
+    ``model`` holds the weights of round ``best``. ``stopped`` says why it ended, ``check`` is the command that measures
+    the same test numbers again, where a command can name model and data.
+    """
+
+    run: Path
+    model: Path
+    requirement: Requirement
+    verdicts: tuple[Verdict, ...]
+    met: bool
+    best: int
+    rounds: tuple[Round, ...]
+    stopped: str
+    test: Tested | None
+    protocol: dict[str, Any]
+    check: str
+    seconds: float
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stopped == INTERRUPTED
+
+    @property
+    def before(self) -> Measured | None:
+        return None if self.test is None else self.test.before
+
+    @property
+    def after(self) -> Measured | None:
+        return None if self.test is None else self.test.after
+
+    @property
+    def control(self) -> Measured | None:
+        return None if self.test is None else self.test.control
+
+    def to_json(self) -> dict[str, Any]:
+        tested: dict[str, Any] = {"before": None, "control": None, "after": None, "test_looks": 0}
+        original = self.rounds[0].measured
+        return {
+            "met": self.met,
+            "until": str(self.requirement),
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            **(tested if self.test is None else self.test.to_json()),
+            "rounds": [r.to_json() | {"numbers": finite(r.measured.numbers(original))} for r in self.rounds],
+            "best": self.best,
+            "model": str(self.model),
+            "run": str(self.run),
+            "stopped": self.stopped,
+            "check": self.check,
+            "seconds": round(self.seconds, 2),
+            "protocol": self.protocol,
+        }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{v.clause} {'met' if v.met else 'not met'} ({v.value:.3f})" for v in self.verdicts)
+        return f"<round {self.best} of {len(self.rounds) - 1}: {said}; {self.model}>"
+
+
+INTERRUPTED = "interrupted"
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """The numbers JSON can hold."""
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The test numbers as tables for the report: white box and static apart."""
+    where = title_of(protocol)
+    warned = [
+        f"*UNRELIABLE, {name} ({w['name']}): {w['message']}." for name, m in test.columns().items() for w in m.warnings
+    ]
+    note = " ".join([f"Every attack on every input; 95 % Wilson intervals; {test.looked}.", *warned])
+
+    def table(title: str, rows: dict[str, dict[str, Share]]) -> dict[str, Any]:
+        cells = [{"name": name, "cells": [s.to_json() for s in row.values()]} for name, row in rows.items()]
+        models = [name + ("*" if m.warnings else "") for name, m in test.columns().items()]
+        return {"title": title, "models": models, "rows": cells, "note": note}
+
+    return {
+        "white-box": table(f"{where}: white box", test.white_box()),
+        "static": table(f"{where}: static, examples made on the original model", test.static()),
+    }
+
+
+def title_of(protocol: Mapping[str, Any]) -> str:
+    """Data, number of inputs, ball and seed: what the numbers of a table have in common."""
+    ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps={protocol['eps_text']}"
+    return f"{protocol['data']}, n={protocol['n']}{ball}, seed {protocol['seed']}"
+
+
+def _told(share: Share) -> dict[str, Any]:
+    return {"right": share.right, **share.to_json()}
+
+
+def _share(told: Mapping[str, Any]) -> Share:
+    return Share(told["right"], told["n"])

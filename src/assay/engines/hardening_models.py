@@ -1,0 +1,133 @@
+"""The nets of a hardening run: the original, copies of it with other weights, and trainings that resume."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.core.registry import Bound, bind
+from assay.core.specs import python_file, step
+from assay.core.store import Store
+from assay.engines.training_files import History, TrainingWatch
+from assay.stages.trainers.loop import State
+from assay.subjects.bench import Splits
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.module import ModuleTarget, Normalised
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+def facts_of(model: object, target: ModuleTarget) -> dict[str, Any]:
+    """What a checkpoint of this net says of itself, so that it loads as the net itself does."""
+    module, spec = target.module, target.spec
+    facts: dict[str, Any] = {
+        "shape": list(spec.shape),
+        "bounds": list(spec.bounds),
+        "classes": list(spec.classes),
+        "mean": module.mean.tolist() if isinstance(module, Normalised) else [],
+        "std": module.std.tolist() if isinstance(module, Normalised) else [],
+    }
+    if not isinstance(model, str):
+        return facts
+    name, _, weights = model.partition("@")
+    told = checkpoint.read_meta(Path(weights))
+    if python_file(name) is None:
+        plain, given = step(name)
+        known = bind("model", plain, told.get("params", {}) | given, {"shape": spec.shape, "classes": 2})
+        facts["model"] = known.entry.name
+        facts["params"] = {k: v for k, v in known.params.items() if k not in ("shape", "classes")}
+    return facts | ({"training": told["training"]} if "training" in told else {})
+
+
+class Models:
+    """Weights in and out of a run folder."""
+
+    def __init__(
+        self, folder: Store, original: ModuleTarget, facts: Mapping[str, Any], mark: Mapping[str, Any]
+    ) -> None:
+        self.folder, self.original, self.facts, self.mark = folder, original, facts, mark
+
+    def target(self, name: str) -> ModuleTarget:
+        """The committed model of that name, as a target of its own."""
+        file = f"models/{name}.safetensors"
+        self.folder.file(file)  # checks it against the journal
+        weights, _ = checkpoint.read(self.folder.path / file)
+        module = copy.deepcopy(self.original.module)
+        checkpoint.load_into(_inner(module), weights, self.folder.path / file)
+        return ModuleTarget(module, self.original.spec, self.original.device)
+
+    def encoded(self, module: nn.Module, **facts: Any) -> bytes:
+        """The module as a checkpoint that says where it comes from."""
+        told = {**self.facts, **facts, "hardening": {**self.mark, **facts.get("hardening", {})}}
+        return checkpoint.encode(_inner(module).state_dict(), told)
+
+    def trained(
+        self,
+        name: str,
+        start: ModuleTarget,
+        fit: Bound,
+        data: Splits,
+        extra: Cases | None,
+        rng: Stream,
+        training: dict[str, Any],
+        progress: Progress,
+    ) -> tuple[nn.Module, list[dict[str, float]]]:
+        """A trained copy and the log of its epochs; a training of the same kind that was stopped goes on."""
+        folder = self.folder.path / "training"
+        folder.mkdir(exist_ok=True)
+        keeper = _Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
+        made: nn.Module = fit(start.module, data, extra, rng=rng, watch=keeper)
+        # Without its clock, so that the same training gives the same bytes.
+        return made, [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
+
+    def forget(self, name: str) -> None:
+        """Remove the state of a training whose weights are committed."""
+        _state_file(self.folder.path / "training" / f"{name}.safetensors").unlink(missing_ok=True)
+
+
+class _Keeper:
+    """Keeps the state of a training after every epoch, and its log."""
+
+    def __init__(self, out: Path, facts: dict[str, Any], progress: Progress) -> None:
+        _drop_other(_state_file(out), facts["training"])
+        self.files = TrainingWatch(out, facts, History(None, None), progress, overwrite=False)
+        self.log: list[dict[str, float]] = []
+
+    def resume(self) -> State | None:
+        state = self.files.resume()
+        if state is not None:
+            self.log = state.log
+        return state
+
+    def batch(self, epoch: int, done: float) -> None:
+        self.files.batch(epoch, done)
+
+    def epoch(self, state: State, net: nn.Module) -> None:
+        self.log = state.log
+        self.files.epoch(state, net)
+
+
+def _state_file(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.state.safetensors")
+
+
+def _drop_other(file: Path, training: Mapping[str, Any]) -> None:
+    """Remove a state that cannot be gone on from: of other cases (the round before was done again), or damaged."""
+    if not file.is_file():
+        return
+    try:
+        told = checkpoint.read_meta(file).get("facts", {}).get("training")
+    except UsageError:
+        told = None
+    if told != training:
+        file.unlink()
+
+
+def _inner(module: nn.Module) -> nn.Module:
+    """The net itself: what normalises its inputs is told in the facts, not in the weights."""
+    return module.net if isinstance(module, Normalised) else module

@@ -1,0 +1,108 @@
+"""What is hardened: a copy of the model, the data in three parts, and the texts that name both on a command line."""
+
+import copy
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from assay.core.errors import UsageError
+from assay.core.specs import step
+from assay.engines.yardstick import Yardstick
+from assay.recipes.recipe import Hardening, Stages
+from assay.subjects.bench import Data, Splits, fitted, with_validation
+from assay.subjects.data.load import load_splits
+from assay.subjects.sources.load import load_target, module_of, trained_with
+from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.target import Target, require
+
+Model = str | nn.Module | Target
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The model and its data; ``val`` and ``test`` are the cases that are measured."""
+
+    model: Model
+    target: ModuleTarget
+    splits: Splits
+    val: Data
+    test: Data
+    where: str  # the data as a command line names them, "" where they have no name
+    size: str
+
+    def config(self) -> dict[str, dict[str, Any]]:
+        """What makes it this subject."""
+        return {
+            "target": {
+                "model": self.name,
+                "fingerprint": self.target.fingerprint(),
+                "classes": list(self.target.spec.classes),
+            },
+            "data": {
+                "spec": self.splits.name,
+                "train": self.splits.part("train").fingerprint(),
+                "val": self.val.fingerprint(),
+                "test": self.test.fingerprint(),
+                **({"size": self.size} if self.size else {}),
+            },
+        }
+
+    @property
+    def name(self) -> str:
+        return self.model if isinstance(self.model, str) else "module"
+
+    def training(self, stages: Stages, after: Hardening, seed: int) -> dict[str, Any]:
+        """What every checkpoint says of its training, whatever the round."""
+        known = trained_with(self.model) if isinstance(self.model, str) else None
+        attacks = [after.train.params.get("attack"), stages.mutate.params.get("attack")]
+        seen = map(step, [*(known or ()), *(attack for attack in attacks if isinstance(attack, str))])
+        told = {"start": self.name, "trainer": after.train.text, "data": self.splits.name, "seed": seed}
+        told["train_fingerprint"] = self.splits.part("train").fingerprint()
+        return told | ({} if known is None else {"seen": [[name, params] for name, params in seen]})
+
+    def command(self, run: Path, best: int, yardstick: Yardstick) -> str:
+        """The line that measures the test numbers of the best model again; "" where no line can name them."""
+        if not isinstance(self.model, str) or not self.where:
+            return ""
+        net = self.model.partition("@")[0]
+        words = ["assay", "eval", f"{net}@{run}/models/round-{best:03d}.safetensors", "--data", self.where]
+        words += ["--suite", yardstick.suite, "--eps", str(yardstick.eps), "--norm", yardstick.norm, "--each"]
+        words += ["--static-from", f"{net}@{run}/models/round-000.safetensors", "--seed", str(yardstick.seed)]
+        words += ["--size", self.size] if self.size else []
+        words += [word for name in yardstick.ignore for word in ("--ignore", name)]
+        words += ["--deterministic"] if yardstick.deterministic else []
+        return shlex.join(words)
+
+
+def subject_of(
+    model: Model,
+    data: str | Splits,
+    *,
+    val_cases: int,
+    test_cases: int | None,
+    size: str,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    device: str,
+) -> Subject:
+    """Model and data, loaded and fitted to each other; the model that was given is copied, never touched."""
+    if val_cases < 1 or (test_cases is not None and test_cases < 1):
+        raise UsageError(f"val_cases {val_cases} and test_cases {test_cases} must be at least 1")
+    if not isinstance(data, (str, Splits)):
+        raise UsageError(f"hardening takes a whole data set, by name or as Splits, got {type(data).__name__}")
+    splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    train, val, test = (splits.part(part) for part in ("train", "val", "test"))
+    given = load_target(model, data=train, device=device, mean=mean, std=std)
+    require(given, ("train", "grad"), "hardening")
+    target = ModuleTarget(copy.deepcopy(module_of(given)).eval(), given.spec, given.device)
+    train, val, test = (fitted(target, part) for part in (train, val, test))
+    splits = replace(splits, train=train, val=val, test=test)
+    where = ""
+    if isinstance(data, str):
+        where = data if data.startswith("dir:") else f"{data}/test"
+    if test_cases is not None and test_cases < len(test):
+        test, where = test[:test_cases], where and f"{where}[:{test_cases}]"
+    return Subject(model, target, splits, val[:val_cases] if val_cases < len(val) else val, test, where, size)

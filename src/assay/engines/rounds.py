@@ -1,0 +1,254 @@
+"""The rounds of hardening: fuzz, split by seed, select, train, measure, commit."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core import store
+from assay.core.cases import Cases
+from assay.core.chunks import Chunks
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.randomness import Stream
+from assay.core.shards import decode, encode
+from assay.core.store import Store
+from assay.engines.found import load_failures
+from assay.engines.fuzz import fuzz
+from assay.engines.hardened import Round, finite
+from assay.engines.hardening_models import Models
+from assay.engines.yardstick import Yardstick
+from assay.recipes.recipe import Hardening, Recipe, Stages
+from assay.subjects.bench import Bench, Data, Splits
+from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.target import Target, answer
+
+CHECK_SHARE = 0.2  # of the seeds: what grows from them is never trained on
+
+Say = Callable[[Mapping[str, Any]], None]
+Tell = Callable[..., Say]  # (phase=…, round=…) -> where the numbers of that phase go
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C between two steps of a round; what is committed stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What does not change from round to round."""
+
+    recipe: str | Recipe
+    changes: Mapping[str, Any]
+    stages: Stages
+    after: Hardening
+    eps: str | float
+    norm: str | None
+    splits: Splits
+    val: Data  # the part of the validation cases that is measured
+    test: Data
+    per_round: int
+    fuzzing: Mapping[str, Any]  # time and cases of one round's fuzzing
+    seed: int
+    deterministic: bool
+    training: Mapping[str, Any]  # what every checkpoint says of how it was trained
+
+
+class Rounds:
+    """A hardening run under way."""
+
+    def __init__(self, folder: Store, setting: Setting, models: Models, yardstick: Yardstick, tell: Tell) -> None:
+        self.folder, self.setting, self.models, self.yardstick, self.tell = folder, setting, models, yardstick, tell
+        self.rng = Stream(setting.seed, ("harden",))
+        names = [round_name(line.meta["round"]) for line in folder.commits("round")]
+        self.done = [Round.of_json(json.loads(folder.file(f"state/{name}.json"))) for name in names]
+        for name in names:
+            models.forget(name)  # a state that outlived its round
+        self.kept: list[_Kept] = []  # of every round, read when the next one begins
+
+    def original(self) -> None:
+        """Round 0: the model as it came."""
+        began, target, data = time.monotonic(), self.models.original, self.setting.val
+        measured = self.yardstick.measure(target, data, self.tell(phase="measure", round=0), fol=True)
+        state = {"right": _right(target, data.cases)}
+        weights = self.models.encoded(target.module, hardening={"round": 0})
+        self._commit(Round(0, measured, seconds=time.monotonic() - began), weights, state)
+
+    def next(self) -> bool:
+        """One more round from the last model; False where there is no new case to learn from."""
+        number, began = len(self.done), time.monotonic()
+        self.kept = self.kept or [self._kept(r.number, r.found) for r in self.done[1:]]
+        name, current = round_name(number), self.models.target(round_name(number - 1))
+        found = self._found(number, current)
+        rows = {} if found is None else self._picked(found, current, number)
+        if found is None or not len(rows["selected"]):
+            return False
+        self.kept.append(_Kept.of(found, rows))
+        try:
+            learn = Cases.cat([k.learn for k in (self.kept if self.setting.after.heap == "all" else self.kept[-1:])])
+            check = Cases.cat([k.check for k in self.kept])
+            training = self._training(number, learn)
+            made, log = self.models.trained(
+                name,
+                current,
+                self.setting.after.train,
+                self._with_checks(check),
+                learn,
+                self.rng.at("train", number),
+                training,
+                self.tell(phase="train", round=number),
+            )
+            target = ModuleTarget(made, current.spec, current.device)
+            done, state = self._judged(target, check, number)
+        except BaseException:
+            self.kept.pop()  # as if it had not begun
+            raise
+        done = replace(done, found=len(found), selected=len(rows["selected"]), learned=len(learn), epochs=len(log))
+        weights = self.models.encoded(made, training=training | {"log": log}, hardening={"round": number})
+        self._commit(replace(done, seconds=time.monotonic() - began), weights, rows | state)
+        self.models.forget(name)
+        return True
+
+    def _found(self, number: int, current: Target) -> Cases | None:
+        """What the recipe finds on the current model, in a run folder of its own; None where that is nothing."""
+        s = self.setting
+        path = self._own_folder(number, current)
+        try:
+            found = fuzz(
+                s.recipe,
+                current,
+                self._seeds(number),
+                folder=path,
+                seed=self.rng.at("fuzz", number).generator().initial_seed() % 2**31,
+                eps=s.eps,
+                norm=s.norm,
+                changes=s.changes,
+                deterministic=s.deterministic,
+                progress=self.tell(phase="fuzz", round=number),
+                **s.fuzzing,
+            )
+            if found.interrupted:
+                raise Stopped
+            return load_failures(store.read(path))
+        except NothingToTest:
+            return None
+
+    def _seeds(self, number: int) -> Data:
+        """The training part in an order of the round's own: time that is short would always work the first seeds."""
+        train = self.setting.splits.part("train")
+        order = torch.randperm(len(train), generator=self.rng.at("order", number).generator())
+        return replace(train, cases=train.cases[order], name=f"{train.name} (order of round {number})", source="")
+
+    def _own_folder(self, number: int, current: Target) -> Path:
+        """Where the round's cases lie; those of another model, where a round before it was done again, go aside."""
+        path = self.folder.path / round_name(number)
+        told = store.read(path).lines[:1]
+        if told and told[0].meta["identity"]["target"]["fingerprint"] != current.fingerprint():
+            aside = self.folder.path / "quarantine"
+            aside.mkdir(exist_ok=True)
+            path.rename(next(p for i in range(1, 10_000) if not (p := aside / f"{path.name}.{i}").exists()))
+        return path
+
+    def _picked(self, found: Cases, current: Target, number: int) -> dict[str, Tensor]:
+        """The rows kept back to check, and of the others those that the selector picks."""
+        back = kept_back(found.origin, self.setting.seed)
+        mine = (~back).nonzero().flatten()
+        k, select = min(self.setting.per_round, len(mine)), self.setting.after.select
+        if k:
+            with current.ready():
+                some = found[mine].to(current.device)
+                rows = select(Bench(current), some, k, rng=self.rng.at("select", number)).cpu()
+            if rows.shape != (k,) or len(rows.unique()) < k:
+                raise UsageError(f"selector {select.entry.name!r} must return {k} distinct rows, it gave {rows}")
+            mine = mine[rows]
+        return {"selected": mine, "check": back.nonzero().flatten()}
+
+    def _with_checks(self, check: Cases) -> Splits:
+        """The data to train with: kept-back failures among the validation cases, at most as many as clean ones."""
+        splits = self.setting.splits
+        clean = splits.part("val")
+        order = torch.randperm(len(check), generator=self.rng.at("validate", len(self.kept)).generator())
+        both = Cases.cat([clean.cases, check[order[: len(clean)]]])
+        return replace(splits, val=replace(clean, cases=both, name=f"{clean.name} and failures", source=""))
+
+    def _training(self, number: int, learn: Cases) -> dict[str, Any]:
+        digest = hashlib.sha256(learn.x.contiguous().numpy().tobytes() + learn.y.numpy().tobytes()).hexdigest()
+        told = {"recipe": self.setting.stages.name, "mutate": self.setting.stages.mutate.text}
+        told["select"] = self.setting.after.select.text
+        counts = {"round": number, "cases": len(learn), "cases_fingerprint": digest[:16]}
+        return {**self.setting.training, **told, **counts}
+
+    def _judged(self, target: Target, check: Cases, number: int) -> tuple[Round, dict[str, Tensor]]:
+        """The round's numbers, and which rows they speak of."""
+        val = self.setting.val
+        measured = self.yardstick.measure(target, val, self.tell(phase="measure", round=number), fol=True)
+        was = decode(self.folder.file(f"state/{round_name(0)}.safetensors"))["right"]
+        now, fixed = _right(target, val.cases), _right(target, check)
+        state = {
+            "checked": torch.cat([torch.full((len(k.check),), i) for i, k in enumerate(self.kept, 1)]),  # their round
+            "fixed": fixed,
+            "broken": (was & ~now).nonzero().flatten(),
+            "mended": (~was & now).nonzero().flatten(),
+        }
+        counts = {"broken": len(state["broken"]), "mended": len(state["mended"])}
+        return Round(number, measured, checked=len(check), fixed=int(fixed.sum()), **counts), state
+
+    def _commit(self, done: Round, weights: bytes, state: Mapping[str, Tensor]) -> None:
+        name, told = round_name(done.number), done.to_json()
+        first = self.done[0].measured if self.done else done.measured
+        self.folder.commit(
+            {
+                f"models/{name}.safetensors": weights,
+                f"state/{name}.safetensors": encode(state),
+                f"state/{name}.json": json.dumps(told, allow_nan=False).encode(),
+            },
+            kind="round",
+            round=done.number,
+            numbers=finite(done.measured.numbers(first)),
+            counts={key: told[key] for key in ("found", "selected", "checked", "fixed", "broken")},
+        )
+        self.done.append(done)
+
+    def _kept(self, number: int, found: int) -> "_Kept":
+        """The cases of a committed round, from its own run folder."""
+        path = self.folder.path / round_name(number)
+        run = store.read(path)
+        there = run.totals("fuzz").get("failures", 0)
+        if there != found:
+            raise UsageError(f"{path} holds {there} failures, round {number} had {found}; start anew with --fresh")
+        cases = load_failures(run)
+        rows = decode(self.folder.file(f"state/{round_name(number)}.safetensors"))
+        return _Kept.of(cases, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The cases of a round: those to learn from, and those that are never trained on."""
+
+    learn: Cases
+    check: Cases
+
+    @staticmethod
+    def of(found: Cases, rows: Mapping[str, Tensor]) -> "_Kept":
+        plain = Cases(found.x, found.y, found.origin)  # training needs no columns, and they are as large as the inputs
+        return _Kept(plain[rows["selected"]], plain[rows["check"]])
+
+
+def kept_back(origin: Tensor, seed: int) -> Tensor:
+    """Which cases are never trained on: all that grew from a fixed share of the seeds, in every round, (N,)."""
+    return Stream(seed, ("harden", "split")).rows(origin).uniform(()) < CHECK_SHARE
+
+
+def _right(target: Target, cases: Cases) -> Tensor:
+    """Which cases the target gets right, (N,)."""
+    if not len(cases):
+        return torch.zeros(0, dtype=torch.bool)
+    return answer(target, cases.x, Chunks()).argmax(1).cpu() == cases.y
+
+
+def round_name(number: int) -> str:
+    return f"round-{number:03d}"

@@ -1,0 +1,106 @@
+"""The target of a run that exists: the model it was made with, found again, or another one."""
+
+import functools
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.core.store import Store
+from assay.engines.stored import class_names, identity_of
+from assay.subjects.bench import Data
+from assay.subjects.data.load import load_data
+from assay.subjects.sources.load import load_target, pick_device
+from assay.subjects.target import Need, Target
+
+log = logging.getLogger("assay")
+
+Model = str | nn.Module | Target
+
+
+def target_of(
+    run: Store,
+    cases: Cases,
+    model: Model | None = None,
+    *,
+    data: str | Data | None = None,
+    device: str = "auto",
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+) -> Target:
+    """The given model; else the run's own, loaded when it is first asked, so that who asks nothing needs none."""
+    if model is not None:
+        return _load(run, cases, model, data, device, mean, std)
+    return Deferred(lambda: _load(run, cases, None, data, device, mean, std), pick_device(device))
+
+
+class Deferred:
+    """A target that is loaded when it is first asked."""
+
+    def __init__(self, load: Callable[[], Target], device: torch.device) -> None:
+        self.load, self.device = load, device
+
+    @functools.cached_property
+    def target(self) -> Target:
+        return self.load()
+
+    @property
+    def spec(self) -> InputSpec:
+        return self.target.spec
+
+    @property
+    def gives(self) -> frozenset[Need]:
+        return self.target.gives
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.target(x)
+
+    def ready(self) -> AbstractContextManager[object]:
+        return self.target.ready()
+
+    def fingerprint(self) -> str:
+        return self.target.fingerprint()
+
+
+def _load(
+    run: Store,
+    cases: Cases,
+    model: Model | None,
+    data: str | Data | None,
+    device: str,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Target:
+    """The model that was given, or the run's own, which must still be what it was."""
+    told = identity_of(run).get("target", {})
+    own = told if model is None else {}  # the run's normalisation belongs to the run's net
+    if model is None and told.get("model", "module") == "module":
+        raise UsageError(f"this selector asks the model, and run {run.name} was made with a live one; give --model")
+    if data is None:
+        shape = tuple(cases.x.shape[1:])
+        known = Data(f"run {run.name}", cases[:0], InputSpec(shape, (0.0, 1.0), class_names(run, cases)))
+    else:
+        known = load_data(data, size=identity_of(run).get("data", {}).get("size", ""))
+    moments = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
+    try:
+        target = load_target(told["model"] if model is None else model, data=known, device=device, **moments)
+    except UsageError as error:
+        if model is not None:
+            raise
+        raise UsageError(f"the model of run {run.name} cannot be used: {error}; give --model") from error
+    if target.spec.shape != tuple(cases.x.shape[1:]):
+        raise UsageError(
+            f"the model takes inputs of shape {target.spec.shape}, the cases have {tuple(cases.x.shape[1:])}"
+        )
+    if target.fingerprint() != told.get("fingerprint"):
+        if model is None:
+            raise UsageError(
+                f"{told['model']} is not the model that run {run.name} was made with: its weights, normalisation or "
+                "classes differ; give --model (with --data, --mean and --std where they belong to it)"
+            )
+        log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
+    return target

@@ -1,0 +1,87 @@
+"""What hardening gave, as tables for people, and how far it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from assay.core.units import clock
+from assay.engines.hardened import Hardened, Round, Tested, title_of
+from assay.outputs.screen import eval_line, fuzz_line, plain
+from assay.outputs.tables import before_after_table
+
+
+def rounds_table(told: Hardened) -> Table:
+    """A row a round, on the validation part; the best one in bold."""
+    attacks = [plain(name) for name in told.rounds[0].measured.attacks]
+    table = Table(
+        title="rounds, on the validation part, white box",
+        caption="fixed: failures never trained on that are right now; broken: clean inputs that were right for the "
+        "original and are wrong now; fol: median of fresh PGD examples; * unreliable, see below",
+    )
+    for column in ("round", "clean", *attacks, "worst case", "fol", "found", "selected", "fixed", "broken", "time"):
+        table.add_column(column, justify="right")
+    for done in told.rounds:
+        table.add_row(*_cells(done), style="bold" if done.number == told.best else None)
+    return table
+
+
+def _cells(done: Round) -> list[str]:
+    now = done.measured
+    shares = (now.clean, *now.attacks.values(), now.worst)
+    counts = (done.found, done.selected, f"{done.fixed} of {done.checked}", done.broken)
+    return [
+        f"{done.number}{'*' if now.warnings else ''}",
+        *(f"{100 * share.accuracy:.1f} %" for share in shares),
+        "–" if now.fol is None else f"{now.fol:.3g}",
+        *(str(count) if done.number else "" for count in counts),
+        clock(done.seconds),
+    ]
+
+
+def verdict_table(told: Hardened) -> Table:
+    """Each clause with its number."""
+    table = Table(title=f"requirement, on the validation part, round {told.best}")
+    for column in ("clause", "measured", ""):
+        table.add_column(column, justify="right" if column == "measured" else "left")
+    for verdict in told.verdicts:
+        table.add_row(plain(str(verdict.clause)), f"{verdict.value:.4g}", "met" if verdict.met else "NOT met")
+    return table
+
+
+def test_tables(told: Hardened, test: Tested) -> list[Table]:
+    """The models side by side on the test part: white box and static in tables of their own."""
+    title = title_of(told.protocol)
+    white = before_after_table(test.white_box(), f"white box: {title}")
+    white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {test.looked}"
+    static = before_after_table(test.static(), f"static: {title}")
+    static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
+    return [white, static]
+
+
+def warning_lines(told: Hardened) -> list[str]:
+    """What spoils the numbers shown: of the best round, and of the models on the test part."""
+    columns = {} if told.test is None else told.test.columns()
+    places = {f"round {told.best}, validation": told.rounds[told.best].measured}
+    places |= {f"{name}, test": measured for name, measured in columns.items()}
+    return [
+        f"UNRELIABLE ({warning['name']}; {place}): {plain(warning['message'])}"
+        for place, measured in places.items()
+        for warning in measured.warnings
+    ]
+
+
+def harden_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The round, what is being done in it, and how far that is."""
+    phase = numbers["phase"]
+    if phase == "test":
+        text, share = eval_line(numbers)
+        return f"test part, {numbers['model']}: {text}", share
+    place = f"round {numbers['round']} of {numbers['rounds']}, {phase}"
+    if phase == "fuzz":
+        text, share = fuzz_line(numbers)
+    elif phase == "measure":
+        text, share = eval_line(numbers)
+    else:
+        text, share = f"epoch {numbers['epoch']:.1f}", None
+    return f"{place}: {text}", share

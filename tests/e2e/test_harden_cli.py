@@ -1,0 +1,91 @@
+"""``assay harden`` as a user types it."""
+
+import json
+import shlex
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.cli import run
+from assay.outputs.screen import Screen
+
+BASE = ["--data", "digits", "--recipe", "noise", "--eps", "0.1", "--fuzz-cases", "4000", "--per-round", "5%"]
+CHEAP = [*BASE, "--set", "train.epochs=2", "--set", "mutate.eps=0.4", "--val-cases", "80", "--test-cases", "60"]
+
+
+def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert run(arguments) == code
+    return capsys.readouterr().out
+
+
+def test_unmet_is_exit_1_and_the_check_line_gives_the_same_numbers(
+    digits_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["harden", digits_model, *CHEAP, "--until", "pgd>=99%, fgsm>=0.99", "--rounds", "1", "--run", "h"]
+    told = json.loads(out_of([*arguments, "--json"], capsys, code=1))
+    assert told["met"] is False
+    assert told["test_looks"] == 1
+    assert told["rounds"][1]["selected"] == 60
+    after = told["after"]
+    assert after["clean"]["n"] == 60
+    command = shlex.split(told["check"])
+    assert command[:2] == ["assay", "eval"]
+    again = json.loads(out_of([*command[1:], "--json"], capsys))
+    for name in ("fgsm", "pgd"):
+        assert again["attacks"][name]["accuracy"] == after["attacks"][name]["accuracy"]
+        assert again["static"]["attacks"][name]["accuracy"] == after["static"]["attacks"][name]["accuracy"]
+    assert again["clean"]["accuracy"] == after["clean"]["accuracy"]
+    assert again["worst"]["accuracy"] == after["worst"]["accuracy"]
+
+    table = out_of(arguments, capsys, code=1)
+    assert "NOT MET after 1 round (all rounds done)" in table
+    assert "before" in table
+    assert "control" in table
+    assert "static: digits/test" in table
+    assert "white box: digits/test" in table
+    assert f"check it: {told['check']}" in table
+
+
+def test_met_is_exit_0_and_out_is_a_model(
+    digits_model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    best = tmp_path / "best.safetensors"
+    arguments = ["harden", digits_model, *CHEAP, "--until", "clean>=0.5", "--run", "h", "--out", str(best)]
+    told = json.loads(out_of([*arguments, "--json", "--no-control"], capsys))
+    assert told["met"] is True
+    assert told["best"] == 0, "the original meets that"
+    assert told["control"] is None
+    assert "requirement met" in out_of([*arguments, "--quiet"], capsys), "the same command may write --out again"
+    shown = json.loads(
+        out_of(["eval", f"lenet5@{best}", "--data", "digits/test[:60]", "--eps", "0.1", "--json"], capsys)
+    )
+    assert shown["clean"]["accuracy"] == told["after"]["clean"]["accuracy"]
+    assert json.loads(out_of(["status", "h", "--json"], capsys))["rounds"][0]["round"] == 0
+
+
+@pytest.mark.parametrize("phase", ["measure", "train"])
+def test_ctrl_c_is_exit_2(
+    phase: str, digits_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(_: Screen, numbers: Mapping[str, Any]) -> None:
+        if numbers["phase"] == phase:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Screen, "__call__", press)
+    arguments = ["harden", digits_model, *CHEAP, "--until", "pgd>=0.99", "--rounds", "1", "--run", "h"]
+    assert run(arguments) == 2
+    told = capsys.readouterr()
+    assert "the same command" in told.err
+    assert ("NOT MET after 0 rounds (interrupted)" in told.out) == (phase == "train")
+
+
+def test_mistakes_are_exit_4(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["harden", digits_model, *CHEAP, "--until", "pgd<=0.5"]) == 4
+    assert "points the wrong way" in capsys.readouterr().err
+    assert run(["harden", digits_model, *CHEAP]) == 4
+    assert "--until" in capsys.readouterr().err
+    assert run(["harden", digits_model, *CHEAP, "--until", "pgd>=0.5", "--data", "digits/train"]) == 4
+    assert "whole data set" in capsys.readouterr().err
