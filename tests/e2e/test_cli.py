@@ -293,3 +293,19 @@ def test_the_size_of_images_is_part_of_a_campaign(tmp_path: Path, capsys: pytest
     again = json.loads(out_of(["fuzz", "--config", f"{first['run']}/campaign.toml", "--run", "b", "--json"], capsys))
     assert again["seeds"] == first["seeds"] > 0
     assert again["failures"] == first["failures"]
+
+
+def test_a_witness_says_whether_failures_are_real(
+    digits_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = str(tmp_path / "other.safetensors")
+    out_of(["train", "mlp", "--data", "digits", "--epochs", "8", "--out", other, "--quiet", "--json"], capsys)
+    base = ["fuzz", digits_model, "--data", "digits/train[:80]", "--recipe", "robot", "--quiet", "--run", "w"]
+    table = out_of([*base, "--witness", f"mlp@{other}"], capsys)
+    assert "still their label for the witness" in table
+    assert "change (median)" in table
+    told = json.loads(out_of([*base, "--witness", f"mlp@{other}", "--json"], capsys))
+    assert 0 < told["quality"]["witness"]["accuracy"] < 1
+    assert told["quality"]["witness"]["n"] == told["failures"]
+    own = json.loads(out_of([*base, "--witness", digits_model, "--json"], capsys))
+    assert own["quality"]["witness"]["accuracy"] == 0, "the model itself is the one they fail on"

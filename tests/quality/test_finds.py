@@ -47,3 +47,11 @@ def test_pgd_finds_it_within_its_steps() -> None:
     target = ModuleTarget(Planted(), SPEC)
     made = pgd(target, data.cases.x, data.cases.y, rng=Stream(0).rows(data.cases.origin), eps=0.25, restarts=3)
     assert (target(made).argmax(1) != data.cases.y).float().mean() > 0.9
+
+
+def test_fol_fuzz_breaks_more_seeds_than_noise_with_fewer_cases() -> None:
+    guided = fuzz("robot", Planted(), seeds(), run="a")
+    control = fuzz("noise", Planted(), seeds(), run="b", eps=0.25, changes={"schedule.steps": 200})
+    assert guided.broken > control.broken
+    assert guided.cases < control.cases / 3
+    assert guided.load().info["linf"].median() < 0.25, "and mostly nearer by"

@@ -29,6 +29,9 @@ def fuzz(
     curvature: Annotated[
         str, typer.Option(help="Second derivatives by double, forward or linear differentiation; auto times them.")
     ] = "auto",
+    witness: Annotated[
+        str | None, typer.Option(help="An independent model: how many failures does it still give their label?")
+    ] = None,
     size: options.Size = "",
     mean: options.Mean = "",
     std: options.Std = "",
@@ -48,8 +51,11 @@ def fuzz(
     from assay.core.errors import INTERRUPTED
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
+    from assay.engines.quality import quality_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
+    from assay.outputs.tables import quality_facts
+    from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
     flags: dict[str, dict[str, Any]] = {
@@ -79,8 +85,12 @@ def fuzz(
             progress=screen,
             **campaign.settings,
         )
+    quality = None
+    if found.failures:
+        seeds = load_data(campaign.data, part="train", size=campaign.settings.get("size", ""))
+        quality = quality_of(found.load(), seeds, witness, device=device)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(found.to_json() | {"quality": None if quality is None else quality.to_json()})
     else:
         facts = {
             "run": found.run,
@@ -89,6 +99,7 @@ def fuzz(
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
             "seeds broken": found.broken,
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
+            **({} if quality is None else quality_facts(quality)),
             "flaky": found.flaky,
             "seconds": f"{found.seconds:.1f}",
         }

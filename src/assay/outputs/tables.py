@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from rich.table import Table
 
 from assay.engines.evaluation import Evaluation, Outcome, Share, Sizes
+from assay.engines.quality import Quality
 from assay.engines.transfer import Transfer
 from assay.outputs.screen import plain
 
@@ -125,6 +126,15 @@ def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
     counts = (outcome.effort.forward, outcome.effort.gradient)
     yield " / ".join("–" if count is None else f"{count / max(outcome.tried, 1):.0f}" for count in counts)
     yield f"{outcome.effort.seconds:.2f}"
+
+
+def quality_facts(quality: Quality) -> dict[str, str]:
+    """How far failures are from their seeds, and whether another model agrees that they fail."""
+    ssim = "" if quality.ssim is None else f", SSIM {quality.ssim:.2f}"
+    facts = {"change (median)": f"linf {quality.linf:.3f}, l2 {quality.l2:.2f}{ssim}"}
+    if quality.witness is not None:
+        facts["still their label for the witness"] = percent(quality.witness)
+    return facts
 
 
 def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:
