@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy clean
+.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -51,6 +51,9 @@ bench-autoattack: $(VENV)/.peers ## suite autoattack against pyautoattack on the
 
 bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
 	$(BIN)/python benchmarks/accuracy.py
+
+papers: $(READY) ## the pages of docs/papers from their rows; how to compute rows stands on each page
+	$(BIN)/python benchmarks/papers/robot.py page
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

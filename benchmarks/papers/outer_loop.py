@@ -18,7 +18,7 @@ from assay.engines.train import train
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "robot": ("robot", {}),
-    "robot in the ball": ("robot", {"norm": "linf"}),
+    "robot in the ball": ("robot", {}),
     "renew": ("renew", {}),
     "renew, random picks": ("renew", {"changes": {"select": "random"}}),
 }
@@ -34,7 +34,9 @@ def row(args: argparse.Namespace, data: str, arm: str, seed: int) -> dict[str, A
     given = dict(given)
     free = arm == "robot"  # the recipe's own distance, no ball: eps is for measuring only
     changes = {"train": f"plain(epochs={EPOCHS}, schedule=constant)", **given.pop("changes", {})}
-    changes |= {"mutate.eps": None, "valid.within.eps": None, "objective.fol.eps": None} if free else {}
+    if free:
+        changes |= {"mutate.eps": None, "valid.within.eps": None, "objective.fol.eps": None, "score.fol.eps": None}
+        changes |= {"objective.fol.norm": "l2", "score.fol.norm": "l2"}
     told = harden(
         recipe,
         f"lenet5@{weights}",

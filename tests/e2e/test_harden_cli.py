@@ -11,9 +11,14 @@ import pytest
 
 from assay.cli import run
 from assay.outputs.screen import Screen
+from assay.subjects.sources.load import trained_with
 
 BASE = ["--data", "digits", "--recipe", "noise", "--eps", "0.1", "--fuzz-cases", "4000", "--per-round", "5%"]
 CHEAP = [*BASE, "--set", "train.epochs=2", "--set", "mutate.eps=0.4", "--val-cases", "80", "--test-cases", "60"]
+# Enough training on examples of PGD itself that the first round is better than the original beyond doubt.
+BETTER = ["--data", "digits", "--recipe", "renew", "--eps", "0.1", "--fuzz-cases", "1000", "--per-round", "300"]
+BETTER += ["--set", "train.epochs=10", "--val-cases", "80", "--test-cases", "60"]
+MODELS = ("round-000", "control-001", "round-001")
 
 
 def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
@@ -24,11 +29,12 @@ def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int =
 def test_unmet_is_exit_1_and_the_check_line_gives_the_same_numbers(
     digits_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["harden", digits_model, *CHEAP, "--until", "pgd>=99%, fgsm>=0.99", "--rounds", "1", "--run", "h"]
+    arguments = ["harden", digits_model, *BETTER, "--until", "pgd>=99%, fgsm>=0.99", "--rounds", "1", "--run", "h"]
     told = json.loads(out_of([*arguments, "--json"], capsys, code=1))
     assert told["met"] is False
     assert told["test_looks"] == 1
-    assert told["rounds"][1]["selected"] == 60
+    assert told["best"] == 1
+    assert told["rounds"][1]["selected"] == 300
     after = told["after"]
     assert after["clean"]["n"] == 60
     command = shlex.split(told["check"])
@@ -40,6 +46,9 @@ def test_unmet_is_exit_1_and_the_check_line_gives_the_same_numbers(
     assert again["clean"]["accuracy"] == after["clean"]["accuracy"]
     assert again["worst"]["accuracy"] == after["worst"]["accuracy"]
 
+    seen: list[Any] = [trained_with(f"lenet5@{told['run']}/models/{name}.safetensors") for name in MODELS]
+    assert [[name for name, _ in attacks] for attacks in seen] == [[], [], ["pgd"]]
+
     table = out_of(arguments, capsys, code=1)
     assert "NOT MET after 1 round (all rounds done)" in table
     assert "before" in table
@@ -47,6 +56,9 @@ def test_unmet_is_exit_1_and_the_check_line_gives_the_same_numbers(
     assert "static: digits/test" in table
     assert "white box: digits/test" in table
     assert f"check it: {told['check']}" in table
+    assert "undecided: the bound lies within its 95 % interval" in " ".join(table.split())
+    low, high = told["verdicts"][1]["ci95"]
+    assert f"{low:.4g}–{high:.4g}" in table
 
 
 def test_met_is_exit_0_and_out_is_a_model(
@@ -64,6 +76,19 @@ def test_met_is_exit_0_and_out_is_a_model(
     )
     assert shown["clean"]["accuracy"] == told["after"]["clean"]["accuracy"]
     assert json.loads(out_of(["status", "h", "--json"], capsys))["rounds"][0]["round"] == 0
+
+
+def test_the_next_step_of_a_selection_in_a_round_can_be_typed(
+    digits_model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["harden", digits_model, *CHEAP, "--until", "pgd>=0.99", "--rounds", "1", "--run", "h", "--json"]
+    told = json.loads(out_of([*arguments, "--no-control"], capsys, code=1))
+    inner = f"{told['run']}/round-001"
+    shown = out_of(["select", inner, "--by", "random", "-k", "3"], capsys)
+    line = next(line for line in shown.splitlines() if line.startswith("next: assay "))
+    words = shlex.split(line.removeprefix("next: assay "))
+    assert words[:2] == ["export", inner]
+    assert "3 cases in" in out_of([*words, "--out", str(tmp_path / "three.npz")], capsys)
 
 
 @pytest.mark.parametrize("phase", ["measure", "train"])

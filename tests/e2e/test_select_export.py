@@ -56,6 +56,34 @@ def test_select_shows_a_table_and_writes_a_file(capsys: pytest.CaptureFixture[st
     assert not (Path(status["path"]) / "state" / "selected-003.safetensors").exists(), "refused before the work"
 
 
+def test_of_an_evaluation_the_share_left_out_is_told(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    measure = ["eval", digits_model, "--data", "digits/test[:60]", "--suite", "fgsm", "--eps", "0.05", "--each"]
+    out_of([*measure, "--static-from", digits_model, "--save", "kept", "--json"], capsys)
+    pick = ["select", "kept", "--by", "random", "-k", "50%"]
+    told = json.loads(out_of([*pick, "--json"], capsys))
+    every, dropped = told["of"] + sum(told["dropped"].values()), told["dropped"]
+    assert dropped["static"] == every / 2, "as many were made on the other model"
+    assert (told["k"], told["picked"]) == (round(told["of"] / 2), round(told["of"] / 2))
+    shown = out_of(pick, capsys)
+    assert f"{dropped['static']} static" in shown
+    assert f"{dropped['not failing']} not failing" in shown
+    assert f"of {every})" in shown
+    whole = json.loads(out_of([*pick, "--all", "--static", "--json"], capsys))
+    assert (whole["of"], whole["dropped"]) == (every / 2, {"white-box": every / 2})
+
+
+def test_a_hardening_is_selected_from_and_exported(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["harden", digits_model, "--data", "digits", "--recipe", "noise", "--until", "fgsm>=1", "--eps", "0.3"]
+    small = ["--rounds", "1", "--fuzz-cases", "2000", "--val-cases", "40", "--test-cases", "40", "--no-control"]
+    run([*base, *small, "--suite", "fgsm", "--set", "train.epochs=1", "--run", "h", "--quiet"])
+    capsys.readouterr()
+    found = json.loads(out_of(["export", "h", "--to", "npz", "--json"], capsys))["cases"]
+    assert found == json.loads(out_of(["export", "runs/h/round-001", "--to", "npz", "--json"], capsys))["cases"] > 0
+    for place in ("h", "runs/h/round-001"):
+        told = json.loads(out_of(["select", place, "--by", "bi_end", "-k", "10", "--json"], capsys))
+        assert (told["picked"], told["of"], told["score"]["name"]) == (10, found, "fol")
+
+
 def test_export_images(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "first", "--to", "images"]) == 0
     told = capsys.readouterr()

@@ -17,7 +17,8 @@ from assay.core.ids import case_ids
 from assay.engines.blocks import load_examples
 from assay.engines.found import Found
 from assay.engines.select import selection
-from assay.subjects.bench import Data
+from assay.subjects.bench import Data, fitted
+from assay.subjects.sources.load import load_target
 
 
 @pytest.fixture
@@ -92,6 +93,23 @@ def test_images_by_true_label_with_an_index(found: Found) -> None:
     assert len(list(folder.glob("*/*.png"))) == len({row["file"] for row in rows})
     again = assay.load_data("dir:pictures")
     assert again.cases.y.bincount().tolist() == failures.y.bincount().tolist()
+
+
+def test_images_of_some_classes_only_load_with_the_labels_they_had(
+    found: Found, digits_model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "some.py").write_text(
+        "import torch\ndef some(bench, cases, k, *, rng):\n    'Of three classes.'\n"
+        "    return torch.isin(cases.y, torch.tensor([2, 3, 6])).nonzero().flatten()[:k]\n"
+    )
+    count = int(torch.isin(found.load().y, torch.tensor([2, 3, 6])).sum())
+    picked = selection("shown", by="some.py:some", k=count)
+    folder, _ = assay.export("shown", to="images", selected=picked.number)
+    again = assay.load_data(f"dir:{folder}")
+    assert again.spec.classes == ("2", "3", "6")
+    mapped = fitted(load_target(digits_model), again)
+    assert mapped.cases.y.unique(return_counts=True)[1].tolist() == picked.cases.y.bincount()[[2, 3, 6]].tolist()
+    assert mapped.cases.y.unique().tolist() == [2, 3, 6]
 
 
 def test_the_report_calls_cases_by_the_same_ids(found: Found) -> None:

@@ -8,7 +8,7 @@ from assay.cli import options
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="Name or folder of a fuzzing run or a saved evaluation.")],
+    run: Annotated[str, typer.Argument(help="Name or folder of a fuzzing run, a hardening or a saved evaluation.")],
     to: Annotated[str, typer.Option(help="npz, parquet or images.")],
     out: Annotated[str | None, typer.Option(help="A new file or folder; one named for the run if left out.")] = None,
     selected: Annotated[

@@ -48,13 +48,16 @@ def fuzz(
 ) -> None:
     """Look for failing cases and keep them in a run folder. The same command goes on where it stopped."""
     from assay.cli.campaign import campaign_of
+    from assay.core import store
     from assay.core.errors import INTERRUPTED
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
-    from assay.engines.quality import quality_of
+    from assay.engines.fuzz import offered
+    from assay.engines.quality import quality_of, witness_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
     from assay.outputs.tables import quality_facts
+    from assay.recipes.recipe import resolve
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
@@ -67,8 +70,13 @@ def fuzz(
     }
     campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
     if show_config:
-        typer.echo(dumps(campaign.tables), nl=False)
+        stages = resolve(campaign.recipe, campaign.changes, offered(eps, norm)).config()
+        typer.echo(dumps(campaign.tables | {"recipe": stages}), nl=False)
         return
+    judge, named = None, tuple[str, ...]()
+    if witness is not None:  # before the work: a wrong name costs nothing
+        seeds = load_data(campaign.data, part="train", size=campaign.settings.get("size", ""))
+        judge, named = witness_of(witness, seeds, device), seeds.spec.classes
     with Screen("fuzz", fuzz_line, quiet=quiet) as screen:
         found = work(
             campaign.recipe,
@@ -85,10 +93,7 @@ def fuzz(
             progress=screen,
             **campaign.settings,
         )
-    quality = None
-    if found.failures:
-        seeds = load_data(campaign.data, part="train", size=campaign.settings.get("size", ""))
-        quality = quality_of(found.load(), seeds, witness, device=device)
+    quality = quality_of(store.read(found.run), judge, named) if found.failures else None
     if json:
         options.print_json(found.to_json() | {"quality": None if quality is None else quality.to_json()})
     else:

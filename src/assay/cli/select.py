@@ -1,5 +1,6 @@
 """``assay select``."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +12,13 @@ if TYPE_CHECKING:
 
 
 def select(
-    run: Annotated[str, typer.Argument(help="Name or folder of a fuzzing run or a saved evaluation.")],
+    run: Annotated[str, typer.Argument(help="Name or folder of a fuzzing run, a hardening or a saved evaluation.")],
     by: Annotated[str, typer.Option(help="How to pick: bi_end, top(score=gini) …; see assay list selector.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many cases to pick.")],
+    k: Annotated[str, typer.Option("-k", help="How many cases to pick: 600, or 10% of those there are.")],
+    every: Annotated[bool, typer.Option("--all", help="Of an evaluation: examples that fool nobody, too.")] = False,
+    static: Annotated[
+        bool, typer.Option("--static", help="Of an evaluation: only examples made on another model.")
+    ] = False,
     model: Annotated[str | None, typer.Option(help="The model to ask, where it is not to be the run's own.")] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="The data of a saved evaluation, where not found again.")
@@ -39,19 +44,32 @@ def select(
     if out is not None:  # before the work, not after it
         check_place(out, format_of(out), store.find_run(run))
     moments = {"mean": options.channels(mean), "std": options.channels(std)}
-    picked = selection(run, by=by, k=k, model=model, data=data, eps=eps, norm=norm, seed=seed, device=device, **moments)
+    picked = selection(
+        run,
+        by=by,
+        k=k,
+        every=every,
+        static=static,
+        model=model,
+        data=data,
+        eps=eps,
+        norm=norm,
+        seed=seed,
+        device=device,
+        **moments,
+    )
     if out is not None:
         export(picked.run, to=format_of(out), out=out, selected=picked.number)
-    told = _told(picked, k, seed, out)
+    told = _told(picked, seed, out)
     if json:
         options.print_json(told)
         return
     show(facts_table(_readable(told)))
     if out is None:
-        typer.echo(f"next: assay export {picked.run.name} --to npz --selected {picked.number}")
+        typer.echo(f"next: assay export {shlex.quote(run)} --to npz --selected {picked.number}")
 
 
-def _told(picked: "Selection", k: int, seed: int, out: str | None) -> dict[str, Any]:
+def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:
     from assay.engines.stored import per_class
 
     score = None
@@ -67,10 +85,11 @@ def _told(picked: "Selection", k: int, seed: int, out: str | None) -> dict[str, 
     return {
         "run": str(picked.run),
         "by": picked.by,
-        "k": k,
+        "k": picked.k,
         "seed": seed,
         "picked": len(picked.cases),
         "of": picked.of,
+        "dropped": picked.dropped,
         "classes": per_class(picked.cases, picked.classes),
         "score": score,
         "selection": picked.number,
@@ -84,6 +103,7 @@ def _readable(told: dict[str, Any]) -> dict[str, str]:
     facts = {
         "by": told["by"],
         "picked": f"{told['picked']} of {told['of']}",
+        **({"left out": _left_out(told)} if told["dropped"] else {}),
         "of each class": ", ".join(f"{name}: {count}" for name, count in told["classes"].items()),
     }
     if told["score"] is not None:
@@ -95,3 +115,10 @@ def _readable(told: dict[str, Any]) -> dict[str, str]:
     if told["out"] is not None:
         facts["written to"] = told["out"]
     return facts
+
+
+def _left_out(told: dict[str, Any]) -> str:
+    count = sum(told["dropped"].values())
+    every = count + told["of"]
+    reasons = ", ".join(f"{number} {reason}" for reason, number in told["dropped"].items())
+    return f"{reasons} ({count / every:.0%} of {every})"

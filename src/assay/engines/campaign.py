@@ -1,5 +1,6 @@
 """A fuzzing run under way: its seeds, its lanes, what it commits."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,8 @@ from assay.recipes.recipe import Stages
 from assay.stages.objective import Choice, Look, choose
 from assay.stages.schedules import Schedule
 from assay.subjects.bench import Bench, Data
+
+log = logging.getLogger("assay")
 
 STATS_SECONDS = 1.0  # a file for people to look at, not written more often than they can
 
@@ -85,6 +88,8 @@ class Campaign:
             self.folder.commit({}, kind="look", curvature=choice.curvature, milliseconds=dict(choice.milliseconds))
         else:
             choice = Choice(done.meta["curvature"], done.meta["milliseconds"])
+            if asked not in ("auto", choice.curvature):
+                log.warning("run %s goes on with curvature %s, as it began", self.folder.name, choice.curvature)
         self.look = replace(self.look, curvature=choice.curvature)
 
     def _lanes(self, units: Iterator[Unit], width: int, open_units: int) -> Lanes:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from assay.core.journal import Line
 from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.engines.hardened import Tested, numbers_tables
@@ -44,8 +45,10 @@ class FinalLook:
         looks = list(self.folder.commits("final"))
         for number, line in enumerate(looks, 1):
             if line.meta["best"] == best and (line.meta["control"] or not control):
+                self._decide(best, number)
                 tested = Tested.of_json(json.loads(self.folder.file(f"state/final-{number:03d}.json")))
                 return replace(tested, looks=len(looks))
+        self._decide(best, len(looks) + 1)
         targets = {"before": self.models.target(round_name(0))}
         if best:
             targets |= {"control": self.control(best)} if control else {}
@@ -66,3 +69,17 @@ class FinalLook:
             tables=list(tables),
         )
         return tested
+
+    def _decide(self, best: int, look: int) -> None:
+        """Commit which round is the result now, and which look at the test part is of it, where that is new."""
+        told = {"best": best, "look": look}
+        last = next(reversed(list(self.folder.commits("best"))), None)
+        if last is None or any(last.meta[key] != value for key, value in told.items()):
+            self.folder.commit({}, kind="best", **told)
+
+
+def last_look(folder: Store) -> Line | None:
+    """The look at the test part that belongs to the run's result; None where it has not been taken."""
+    looks, results = list(folder.commits("final")), list(folder.commits("best"))
+    number = results[-1].meta["look"] if results else len(looks)
+    return looks[number - 1] if 1 <= number <= len(looks) else None

@@ -19,7 +19,7 @@ from assay.engines.found import Found
 from assay.engines.lanes import Lanes
 from assay.engines.session import session
 from assay.recipes.recipe import Recipe, Stages, resolve
-from assay.stages.objective import Look
+from assay.stages.objective import Look, check_curvature
 from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.folded import folded
@@ -29,6 +29,7 @@ from assay.subjects.target import Target, require
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
 LANES = {"cpu": 256, "cuda": 8192}
+LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
 
 
 def fuzz(
@@ -61,17 +62,17 @@ def fuzz(
     is how many seeds are worked at a time, ``curvature`` how second derivatives are taken (double, forward, linear;
     auto times them); neither is part of what makes a run this run. ``folder`` is that of a run inside another one.
     """
+    check_curvature(curvature)
     if cases is not None and cases < 1:
         raise UsageError(f"cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train", size=size)
     target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
     seeds_from = fitted(target, seeds_from)
-    offered = {"eps": None if eps is None else budget(eps), "norm": norm}
-    stages = resolve(recipe, changes or {}, offered)
+    stages = resolve(recipe, changes or {}, offered(eps, norm))
     require(target, stages.needs(), f"recipe {stages.name!r}")
-    width = _number("lanes", lanes, LANES, target)
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
     rehearse(Bench(target), stages)
+    width = _width(lanes, Bench(target), stages)
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
@@ -116,6 +117,11 @@ def fuzz(
             return campaign.go(width, open_units, config["budget"])
 
 
+def offered(eps: str | float | None, norm: str | None) -> dict[str, Any]:
+    """What every stage of a recipe may take: a ball is one of linf where nobody names its norm."""
+    return {"eps": None if eps is None else budget(eps), "norm": norm or (None if eps is None else "linf")}
+
+
 def _number(what: str, given: int | str, usual: Mapping[str, int], target: Target) -> int:
     """A number from 1 up; ``auto`` is what suits the device."""
     if given == "auto":
@@ -134,16 +140,32 @@ def _units_so_far(unit: int | str, run: str | None, folder: Path | None, *, fres
     return size
 
 
+def _width(lanes: int | str, bench: Bench, stages: Stages) -> int:
+    """How many lanes; ``auto`` is what suits the device, fewer where inputs are large."""
+    if lanes != "auto":
+        return _number("lanes", lanes, LANES, bench.target)
+    one = _empty_lanes(bench, stages, 1)
+    each = one.x.nbytes + sum(column.nbytes for column in one.info.values())
+    room = LANE_BYTES.get(bench.target.device.type, LANE_BYTES["cpu"]) // each
+    return max(1, min(_number("lanes", lanes, LANES, bench.target), room))
+
+
+def _empty_lanes(bench: Bench, stages: Stages, n: int) -> Cases:
+    """Lanes at seeds that are nothing."""
+    none = torch.zeros(n, dtype=torch.int64, device=bench.target.device)
+    seeds = Cases(torch.zeros(n, *bench.target.spec.shape, device=bench.target.device), none, none)
+    look = Look(stages.objective, stages.weights, stages.score)
+    return Lanes(bench, stages, stages.schedule(), look, seeds, Stream(0), iter(()), width=1, open_units=1).at(seeds)
+
+
 def rehearse(bench: Bench, stages: Stages) -> None:
     """Every stage of ours once on no cases at all: what cannot work is refused before a run folder is made."""
-    none = torch.zeros(0, dtype=torch.int64, device=bench.target.device)
-    seeds = Cases(torch.zeros(0, *bench.target.spec.shape, device=bench.target.device), none, none)
     ours = {name: score for name, score in stages.score.items() if not score.from_file}
     climbed = {name: score for name, score in stages.objective.items() if not score.from_file}
     look = Look(climbed, stages.weights, ours)
-    lanes = Lanes(bench, stages, stages.schedule(), look, seeds, Stream(0), iter(()), width=1, open_units=1).at(seeds)
+    lanes = _empty_lanes(bench, stages, 0)
     if not stages.mutate.from_file:
-        stages.mutate(bench, lanes, rng=Stream(0).rows(none))
+        stages.mutate(bench, lanes, rng=Stream(0).rows(lanes.origin))
     made = look(bench, lanes.note(before_x=lanes.x, **{name: lanes.x.new_zeros(0) for name in stages.score}))
     for judge in (stages.oracle, *stages.valid.values(), *stages.keep.values()):
         if not judge.from_file:

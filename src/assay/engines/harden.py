@@ -12,12 +12,12 @@ from typing import Any
 
 from assay.core import environment, store
 from assay.core.errors import Interrupted, UsageError
-from assay.core.files import write_atomic
+from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.requirement import Requirement
 from assay.core.units import budget, number, seconds
 from assay.engines.checks import ignored
 from assay.engines.final_look import FinalLook
-from assay.engines.fuzz import rehearse
+from assay.engines.fuzz import offered, rehearse
 from assay.engines.hardened import INTERRUPTED, Hardened, Round, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_subject import Model, Subject, subject_of
@@ -79,9 +79,8 @@ def harden(
         model, data, val_cases=val_cases, test_cases=test_cases, size=size, mean=mean, std=std, device=device
     )
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
-    ball = {"eps": budget(eps), "norm": norm}
+    ball = offered(eps, norm)
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
-    ball["norm"] = norm or "linf"
     full, labels = suite_for(after.suite, requirement.attacks, ball)
     after = replace(after, suite=full)
     skipped = tuple(sorted(ignored(ignore)))
@@ -103,12 +102,13 @@ def harden(
         fuzzing=_fuzzing(fuzz_time, fuzz_cases, deterministic),
         seed=seed,
         deterministic=deterministic,
-        training=subject.training(stages, after, seed),
+        training=subject.training(after, seed),
     )
     limits = _Limits(rounds, None if time is None else seconds(time), control)
-    mark = {"recipe": stages.name, "start": subject.target.fingerprint(), "seed": seed}
-    copied = None if out is None else _free(Path(out), mark)
     config = _config(subject, setting, yardstick) | {"gate": {"until": until}, "budget": limits.config()}
+    mark = {"recipe": stages.name, "start": subject.target.fingerprint(), "seed": seed}
+    mark["identity"] = sha256(canonical_json(store.identity(config)).encode())[:16]
+    copied = None if out is None else _free(Path(out), mark)
     with (
         store.opened(run, config, environment.describe(), fresh=fresh) as folder,
         session(deterministic=deterministic),
@@ -183,11 +183,13 @@ class _Work:
         if not self.work.done:
             raise Interrupted("stopped before the original model was measured; the same command starts again")
         best = self._best()
+        shares = self.work.done[best].measured.shares()
         return Hardened(
             run=self.work.folder.path,
             model=self.work.folder.path / f"models/round-{best:03d}.safetensors",
             requirement=self.requirement,
             verdicts=self.requirement.check(self._numbers(self.work.done[best])),
+            shares=shares | {name: shares[label] for name, label in self.labels.items()},
             met=self._met(self.work.done[best]),
             best=best,
             rounds=tuple(self.work.done),
@@ -223,13 +225,13 @@ class _Work:
 
     def _met(self, done: Round) -> bool:
         """Whether the requirement holds, by numbers that can be trusted."""
-        return not done.measured.warnings and self.requirement.met(self._numbers(done))
+        return not done.measured.unreliable and self.requirement.met(self._numbers(done))
 
     def _best(self) -> int:
         """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack."""
 
         def rank(done: Round) -> tuple[bool, bool, tuple[float, ...]]:
-            return self._met(done), not done.measured.warnings, self.requirement.slacks(self._numbers(done))
+            return self._met(done), not done.measured.unreliable, self.requirement.slacks(self._numbers(done))
 
         return max(self.work.done, key=rank).number
 
@@ -238,6 +240,7 @@ class _Work:
 
     def _write_stats(self) -> None:
         told = {"run": self.work.folder.name, "seconds": self._seconds(), "rounds": len(self.work.done) - 1}
+        told["round_seconds"] = [round(done.seconds, 2) for done in self.work.done]
         self.work.folder.write_stats(told | {"updated": clock.time()})
 
 

@@ -38,15 +38,21 @@ class Measured:
             fol if fol is not None and math.isfinite(fol) else None,
         )
 
+    @property
+    def unreliable(self) -> bool:
+        return bool(self.warnings)
+
+    def shares(self) -> dict[str, Share]:
+        """The accuracies requirements speak of; white box only."""
+        return {"clean": self.clean, "robust": self.worst, **self.attacks}
+
     def numbers(self, original: "Measured") -> dict[str, float]:
         """What requirements speak of; white box only."""
         drop = (original.clean.right - self.clean.right) / self.clean.n  # of counts: 0.99 - 0.98 is not 0.01
         return {
-            "clean": self.clean.accuracy,
-            "robust": self.worst.accuracy,
             "clean_drop": drop,
             "fol": math.nan if self.fol is None else self.fol,
-            **{name: share.accuracy for name, share in self.attacks.items()},
+            **{name: share.accuracy for name, share in self.shares().items()},
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +65,7 @@ class Measured:
                 "worst": _told(self.static_worst),
             },
             "warnings": self.warnings,
+            "unreliable": self.unreliable,
             **({} if self.fol is None else {"fol": self.fol}),
         }
 
@@ -99,18 +106,14 @@ class Round:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """All but the time, so that the same round is committed as the same bytes."""
         counts = {k: v for k, v in asdict(self).items() if k not in ("number", "measured", "seconds")}
-        return {
-            "round": self.number,
-            **counts,
-            "seconds": round(self.seconds, 2),
-            "validation": self.measured.to_json(),
-        }
+        return {"round": self.number, **counts, "validation": self.measured.to_json()}
 
     @staticmethod
-    def of_json(told: Mapping[str, Any]) -> "Round":
-        counts = {k: v for k, v in told.items() if k not in ("round", "validation")}
-        return Round(told["round"], Measured.of_json(told["validation"]), **counts)
+    def of_json(told: Mapping[str, Any], seconds: float = 0.0) -> "Round":
+        counts = {k: v for k, v in told.items() if k not in ("round", "validation", "seconds")}
+        return Round(told["round"], Measured.of_json(told["validation"]), **counts, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,6 @@ class Tested:
         rows = {name: {model: m.static[name] for model, m in models.items()} for name in self.before.static}
         return rows | {"worst case": {model: m.static_worst for model, m in models.items()}}
 
-    @property
-    def looked(self) -> str:
-        return f"test part looked at {'once' if self.looks == 1 else f'{self.looks} times'}"
-
     def to_json(self) -> dict[str, Any]:
         told = {name: measured.to_json() for name, measured in self.columns().items()}
         return {"control": None, **told, "test_looks": self.looks}
@@ -158,14 +157,16 @@ class Tested:
 class Hardened:
     """What came of hardening; ``met`` is decided on the validation part, ``test`` is what it is worth elsewhere.
 
-    ``model`` holds the weights of round ``best``. ``stopped`` says why it ended, ``check`` is the command that measures
-    the same test numbers again, where a command can name model and data.
+    ``model`` holds the weights of round ``best``. ``shares`` are the accuracies in ``verdicts``, by name. ``stopped``
+    says why it ended, ``check`` is the command that measures the same test numbers again, where a command can name
+    model and data.
     """
 
     run: Path
     model: Path
     requirement: Requirement
     verdicts: tuple[Verdict, ...]
+    shares: Mapping[str, Share]
     met: bool
     best: int
     rounds: tuple[Round, ...]
@@ -191,15 +192,29 @@ class Hardened:
     def control(self) -> Measured | None:
         return None if self.test is None else self.test.control
 
+    @property
+    def unreliable(self) -> bool:
+        """Whether a trust check spoils the numbers that decide."""
+        return self.rounds[self.best].measured.unreliable
+
+    def undecided(self, verdict: Verdict) -> bool:
+        """Whether the bound lies within the 95 % interval of the accuracy; other numbers have no interval here."""
+        share = self.shares.get(verdict.clause.name)
+        return share is not None and len({verdict.clause.holds(end) for end in share.ci95}) > 1
+
     def to_json(self) -> dict[str, Any]:
         tested: dict[str, Any] = {"before": None, "control": None, "after": None, "test_looks": 0}
         original = self.rounds[0].measured
         return {
             "met": self.met,
             "until": str(self.requirement),
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "unreliable": self.unreliable,
+            "verdicts": [self._verdict(verdict) for verdict in self.verdicts],
             **(tested if self.test is None else self.test.to_json()),
-            "rounds": [r.to_json() | {"numbers": finite(r.measured.numbers(original))} for r in self.rounds],
+            "rounds": [
+                r.to_json() | {"seconds": round(r.seconds, 2), "numbers": finite(r.measured.numbers(original))}
+                for r in self.rounds
+            ],
             "best": self.best,
             "model": str(self.model),
             "run": str(self.run),
@@ -208,6 +223,11 @@ class Hardened:
             "seconds": round(self.seconds, 2),
             "protocol": self.protocol,
         }
+
+    def _verdict(self, verdict: Verdict) -> dict[str, Any]:
+        share = self.shares.get(verdict.clause.name)
+        spread = {} if share is None else {k: v for k, v in share.to_json().items() if k != "accuracy"}
+        return verdict.to_json() | spread | {"undecided": self.undecided(verdict), "unreliable": self.unreliable}
 
     def __repr__(self) -> str:
         said = ", ".join(f"{v.clause} {'met' if v.met else 'not met'} ({v.value:.3f})" for v in self.verdicts)
@@ -223,12 +243,12 @@ def finite(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The test numbers as tables for the report: white box and static apart."""
+    """The test numbers as tables for the report: white box and static apart; how often was looked is told later."""
     where = title_of(protocol)
     warned = [
         f"*UNRELIABLE, {name} ({w['name']}): {w['message']}." for name, m in test.columns().items() for w in m.warnings
     ]
-    note = " ".join([f"Every attack on every input; 95 % Wilson intervals; {test.looked}.", *warned])
+    note = " ".join(["Every attack on every input; 95 % Wilson intervals.", *warned])
 
     def table(title: str, rows: dict[str, dict[str, Share]]) -> dict[str, Any]:
         cells = [{"name": name, "cells": [s.to_json() for s in row.values()]} for name, row in rows.items()]
@@ -239,6 +259,11 @@ def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[
         "white-box": table(f"{where}: white box", test.white_box()),
         "static": table(f"{where}: static, examples made on the original model", test.static()),
     }
+
+
+def looked(times: int) -> str:
+    """How often the test part was looked at."""
+    return f"test part looked at {'once' if times == 1 else f'{times} times'}"
 
 
 def title_of(protocol: Mapping[str, Any]) -> str:

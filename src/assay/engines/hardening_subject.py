@@ -11,7 +11,7 @@ from torch import nn
 from assay.core.errors import UsageError
 from assay.core.specs import step
 from assay.engines.yardstick import Yardstick
-from assay.recipes.recipe import Hardening, Stages
+from assay.recipes.recipe import Hardening
 from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import load_target, module_of, trained_with
@@ -54,14 +54,14 @@ class Subject:
     def name(self) -> str:
         return self.model if isinstance(self.model, str) else "module"
 
-    def training(self, stages: Stages, after: Hardening, seed: int) -> dict[str, Any]:
-        """What every checkpoint says of its training, whatever the round."""
+    def training(self, after: Hardening, seed: int) -> dict[str, Any]:
+        """What every checkpoint says of its training, whatever the round; ``seen`` is None where that is unknown."""
         known = trained_with(self.model) if isinstance(self.model, str) else None
-        attacks = [after.train.params.get("attack"), stages.mutate.params.get("attack")]
-        seen = map(step, [*(known or ()), *(attack for attack in attacks if isinstance(attack, str))])
+        attack = after.train.params.get("attack")
+        seen = map(step, [*(known or ()), *([attack] if isinstance(attack, str) else [])])
         told = {"start": self.name, "trainer": after.train.text, "data": self.splits.name, "seed": seed}
         told["train_fingerprint"] = self.splits.part("train").fingerprint()
-        return told | ({} if known is None else {"seen": [[name, params] for name, params in seen]})
+        return told | {"seen": None if known is None else [[name, params] for name, params in seen]}
 
     def command(self, run: Path, best: int, yardstick: Yardstick) -> str:
         """The line that measures the test numbers of the best model again; "" where no line can name them."""

@@ -141,7 +141,7 @@ class Lanes:
         if climbs:
             columns["slope"] = torch.zeros_like(seeds.x)
             columns["seed_logits"] = seeds.x.new_zeros(len(seeds), len(self.bench.target.spec.classes))
-        columns |= {f"best_{name}": seeds.x.new_zeros(len(seeds)) for name in self.stages.score}
+        columns |= {f"best_{name}": seeds.x.new_full((len(seeds),), -torch.inf) for name in self.stages.score}
         return self.schedule.start(Cases(seeds.x.clone(), seeds.y, seeds.origin, columns))
 
     def _made(self, lanes: Cases) -> Cases:

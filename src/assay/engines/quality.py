@@ -1,15 +1,17 @@
 """Are the failures of a run real? How far they are from their seeds, and what another model says of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
+from assay.core.store import Store
 from assay.engines.evaluation import Share
-from assay.subjects.bench import Data
+from assay.engines.found import load_failures
+from assay.engines.stored import class_names
+from assay.subjects.bench import Data, class_places, fitted
 from assay.subjects.sources.load import load_target
-from assay.subjects.target import answer
+from assay.subjects.target import Target, answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,32 @@ class Quality:
         }
 
 
-def quality_of(failures: Cases, data: Data, witness: Any = None, *, device: str = "auto") -> Quality:
-    """The quality of failures that grew from ``data``; a ``witness`` is a model that was not attacked."""
+def witness_of(model: Any, data: Data, device: str = "auto") -> Target:
+    """A model that is not attacked and takes what grows from ``data``; one that cannot is refused."""
+    other = load_target(model, data=data, device=device)
+    if other.spec.shape != data.spec.shape:
+        raise UsageError(f"the witness takes inputs of shape {other.spec.shape}, {data.name} has {data.spec.shape}")
+    try:
+        class_places(data.spec.classes, other.spec.classes, data.name)
+    except UsageError as error:
+        raise UsageError(f"the witness cannot judge what grows from {data.name}: {error}") from error
+    return other
+
+
+def quality_of(run: Store, witness: Target | None = None, named: tuple[str, ...] = ()) -> Quality:
+    """The quality of the failures of a run; a ``witness`` is a model that was not attacked.
+
+    Labels are in the order of the attacked target's classes; where those are mere numbers, of the ``named`` classes of
+    the data.
+    """
+    failures = load_failures(run)
     share = None
     if witness is not None:
-        other = load_target(witness, data=data, device=device)
-        if other.spec.shape != data.spec.shape:
-            raise UsageError(f"the witness takes inputs of shape {other.spec.shape}, the cases have {data.spec.shape}")
-        right = answer(other, failures.x, Chunks()).argmax(1).cpu() == failures.y
-        share = Share(int(right.sum()), len(failures))
+        classes = class_names(run, failures)
+        if all(c.isdecimal() for c in classes) and not all(c.isdecimal() for c in named):
+            classes = named
+        spec = replace(witness.spec, shape=tuple(failures.x.shape[1:]), classes=classes)
+        y = fitted(witness, Data(f"run {run.name}", failures, spec)).cases.y
+        share = Share(int((answer(witness, failures.x, Chunks()).argmax(1).cpu() == y).sum()), len(failures))
     linf, l2, ssim = (float(failures.info[name].median()) for name in ("linf", "l2", "ssim"))
     return Quality(linf, l2, ssim if failures.x.dim() == 4 else None, share)

@@ -17,6 +17,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
+from assay.core.specs import step
 from assay.core.store import Store
 from assay.engines.found import load_failures
 from assay.engines.fuzz import fuzz
@@ -24,6 +25,7 @@ from assay.engines.hardened import Round, finite
 from assay.engines.hardening_models import Models
 from assay.engines.yardstick import Yardstick
 from assay.recipes.recipe import Hardening, Recipe, Stages
+from assay.stages.selectors.ranking import checked
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer
@@ -64,10 +66,9 @@ class Rounds:
     def __init__(self, folder: Store, setting: Setting, models: Models, yardstick: Yardstick, tell: Tell) -> None:
         self.folder, self.setting, self.models, self.yardstick, self.tell = folder, setting, models, yardstick, tell
         self.rng = Stream(setting.seed, ("harden",))
-        names = [round_name(line.meta["round"]) for line in folder.commits("round")]
-        self.done = [Round.of_json(json.loads(folder.file(f"state/{name}.json"))) for name in names]
-        for name in names:
-            models.forget(name)  # a state that outlived its round
+        self.done = rounds_of(folder)
+        for done in self.done:
+            models.forget(round_name(done.number))  # a state that outlived its round
         self.kept: list[_Kept] = []  # of every round, read when the next one begins
 
     def original(self) -> None:
@@ -161,10 +162,8 @@ class Rounds:
         if k:
             with current.ready():
                 some = found[mine].to(current.device)
-                rows = select(Bench(current), some, k, rng=self.rng.at("select", number)).cpu()
-            if rows.shape != (k,) or len(rows.unique()) < k:
-                raise UsageError(f"selector {select.entry.name!r} must return {k} distinct rows, it gave {rows}")
-            mine = mine[rows]
+                rows = select(Bench(current), some, k, rng=self.rng.at("select", number))
+            mine = mine[checked(rows, k, len(mine), select.entry.name)]
         return {"selected": mine, "check": back.nonzero().flatten()}
 
     def _with_checks(self, check: Cases) -> Splits:
@@ -177,8 +176,12 @@ class Rounds:
 
     def _training(self, number: int, learn: Cases) -> dict[str, Any]:
         digest = hashlib.sha256(learn.x.contiguous().numpy().tobytes() + learn.y.numpy().tobytes()).hexdigest()
-        told = {"recipe": self.setting.stages.name, "mutate": self.setting.stages.mutate.text}
+        mutate, seen = self.setting.stages.mutate, self.setting.training["seen"]
+        told: dict[str, Any] = {"recipe": self.setting.stages.name, "mutate": mutate.text}
         told["select"] = self.setting.after.select.text
+        attack = mutate.params.get("attack")
+        if seen is not None and isinstance(attack, str):  # its cases are learned from, by all models but the control
+            told["seen"] = [*seen, list(step(attack))]
         counts = {"round": number, "cases": len(learn), "cases_fingerprint": digest[:16]}
         return {**self.setting.training, **told, **counts}
 
@@ -210,6 +213,7 @@ class Rounds:
             round=done.number,
             numbers=finite(done.measured.numbers(first)),
             counts={key: told[key] for key in ("found", "selected", "checked", "fixed", "broken")},
+            warnings=[warning["name"] for warning in done.measured.warnings],
         )
         self.done.append(done)
 
@@ -248,6 +252,14 @@ def _right(target: Target, cases: Cases) -> Tensor:
     if not len(cases):
         return torch.zeros(0, dtype=torch.bool)
     return answer(target, cases.x, Chunks()).argmax(1).cpu() == cases.y
+
+
+def rounds_of(folder: Store) -> list[Round]:
+    """The committed rounds of a run; times, which are not committed, as far as ``stats.json`` knows them."""
+    times = dict(enumerate(folder.stats().get("round_seconds", [])))
+    names = [round_name(line.meta["round"]) for line in folder.commits("round")]
+    told = [json.loads(folder.file(f"state/{name}.json")) for name in names]
+    return [Round.of_json(done, seconds=float(times.get(number, 0.0))) for number, done in enumerate(told)]
 
 
 def round_name(number: int) -> str:

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
+from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.store import Store
-from assay.engines.stored import class_names, identity_of
+from assay.engines.stored import class_names, identity_of, kind_of, round_number
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target, pick_device
@@ -78,8 +79,7 @@ def _load(
     """The model that was given, or the run's own, which must still be what it was."""
     told = identity_of(run).get("target", {})
     own = told if model is None else {}  # the run's normalisation belongs to the run's net
-    if model is None and told.get("model", "module") == "module":
-        raise UsageError(f"this selector asks the model, and run {run.name} was made with a live one; give --model")
+    text = _own_text(run) if model is None else ""
     if data is None:
         shape = tuple(cases.x.shape[1:])
         known = Data(f"run {run.name}", cases[:0], InputSpec(shape, (0.0, 1.0), class_names(run, cases)))
@@ -87,7 +87,7 @@ def _load(
         known = load_data(data, size=identity_of(run).get("data", {}).get("size", ""))
     moments = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
     try:
-        target = load_target(told["model"] if model is None else model, data=known, device=device, **moments)
+        target = load_target(text if model is None else model, data=known, device=device, **moments)
     except UsageError as error:
         if model is not None:
             raise
@@ -99,8 +99,25 @@ def _load(
     if target.fingerprint() != told.get("fingerprint"):
         if model is None:
             raise UsageError(
-                f"{told['model']} is not the model that run {run.name} was made with: its weights, normalisation or "
+                f"{text} is not the model that run {run.name} was made with: its weights, normalisation or "
                 "classes differ; give --model (with --data, --mean and --std where they belong to it)"
             )
         log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
     return target
+
+
+def _own_text(run: Store) -> str:
+    """The model of a run as text: of a hardening the original one, of a round of it the one it fuzzed."""
+    path, told, weights = run.path.resolve(), identity_of(run), None
+    outer, number = store.begun_with(path.parent), round_number(path)
+    if kind_of(run) == "harden":
+        weights = path / "models" / "round-000.safetensors"
+    elif number and outer.get("run", {}).get("kind") == "harden":
+        told, weights = outer, path.parent / "models" / f"round-{number - 1:03d}.safetensors"
+    model = str(told.get("target", {}).get("model", "module"))
+    if model == "module":
+        hint = "" if weights is None else f" NET@{weights}"
+        raise UsageError(
+            f"this selector asks the model, and run {run.name} was made with a live one; give --model{hint}"
+        )
+    return model if weights is None else f"{model.partition('@')[0]}@{weights}"

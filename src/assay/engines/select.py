@@ -1,6 +1,8 @@
 """Selection: the cases of a run worth most, picked by any selector and kept in the run."""
 
+import functools
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +12,17 @@ from torch import Tensor
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import AssayError, UsageError
+from assay.core.files import sha256
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
 from assay.core.shards import decode, encode
-from assay.core.specs import Step, step
+from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
 from assay.core.units import budget
 from assay.engines.run_target import Model, target_of
 from assay.engines.session import session
-from assay.engines.stored import class_names, identity_of, stored_cases
-from assay.stages.selectors.ranking import scored
+from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
+from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data
 from assay.subjects.data.load import load_data
 from assay.subjects.target import require
@@ -29,13 +32,18 @@ log = logging.getLogger("assay")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a selector picked from the ``of`` cases of a run; ``score`` names the column it went by, if any."""
+    """What a selector picked from ``of`` cases of a run; ``score`` names the column it went by, if any.
+
+    ``dropped`` says how many other cases the run holds, by the reason for which they were not looked at.
+    """
 
     run: Path
     number: int
     by: str
+    k: int
     cases: Cases
     of: int
+    dropped: dict[str, int]
     score: str
     classes: tuple[str, ...]
     new: bool
@@ -49,7 +57,9 @@ def select(
     run: str | Path,
     *,
     by: Step,
-    k: int,
+    k: int | str,
+    every: bool = False,
+    static: bool = False,
     model: Model | None = None,
     data: str | Data | None = None,
     eps: str | float | None = None,
@@ -61,12 +71,27 @@ def select(
 ) -> Cases:
     """The ``k`` cases of a run that a selector picks, in its order; all of them where there are fewer.
 
-    The model is the run's own unless another is given, and is loaded only where the selector asks it. The selection is
-    kept in the run; the same call again reads it from there. ``data`` are those of a saved evaluation, where its text
-    does not find them: the seeds of its examples and the classes of a bare net.
+    ``k`` is a number, or a share such as ``10%`` of the cases to pick from: those that fail. Of a saved evaluation
+    ``every`` takes the examples that fool nobody too, and ``static`` those made on another model, which are left out
+    otherwise. The model is the run's own (of a hardening the original one) unless another is given, and is loaded only
+    where the selector asks it. The selection is kept in the run; the same call again reads it from there. ``data`` are
+    those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
+    net.
     """
     return selection(
-        run, by=by, k=k, model=model, data=data, eps=eps, norm=norm, seed=seed, device=device, mean=mean, std=std
+        run,
+        by=by,
+        k=k,
+        every=every,
+        static=static,
+        model=model,
+        data=data,
+        eps=eps,
+        norm=norm,
+        seed=seed,
+        device=device,
+        mean=mean,
+        std=std,
     ).cases
 
 
@@ -74,7 +99,9 @@ def selection(
     run: str | Path,
     *,
     by: Step,
-    k: int,
+    k: int | str,
+    every: bool = False,
+    static: bool = False,
     model: Model | None = None,
     data: str | Data | None = None,
     eps: str | float | None = None,
@@ -85,32 +112,57 @@ def selection(
     std: tuple[float, ...] = (),
 ) -> Selection:
     """As ``select``, with what a screen tells of it."""
-    if k < 1:
-        raise UsageError(f"k is how many cases to pick, from 1 up; got {k}")
+    _count(k, 100)  # before the work, not after it
     ball = {"eps": None if eps is None else budget(eps), "norm": norm or None}
     chosen = bind("selector", *step(by), ball)
     with store.continued(store.find_run(run)) as folder, session():
         cases = stored_cases(folder)
+        pool = pool_of(folder, cases, every=every, static=static)
         if "seed_x" not in cases.info and _goes_by_score(chosen):
             cases = _with_seeds(folder, cases, data)
         target = target_of(folder, cases, model, data=data, device=device, mean=mean, std=std)
         if chosen.entry.needs:
             require(target, chosen.entry.needs, f"selector {chosen.entry.name!r}")
         told = "" if model is None else target.fingerprint()
-        return _selected(folder, Bench(target), cases, chosen, k, seed, told)
+        return _selected(folder, Bench(target), cases, pool, chosen, _count(k, len(pool.rows)), seed, told)
 
 
-def _selected(run: Store, bench: Bench, cases: Cases, chosen: Bound, k: int, seed: int, model: str) -> Selection:
+def _selected(
+    run: Store, bench: Bench, cases: Cases, pool: Pool, chosen: Bound, k: int, seed: int, model: str
+) -> Selection:
     """The selection as the run keeps it, made where it does not yet."""
-    asked = {"by": chosen.text, "k": k, "seed": seed, "of": len(cases), "model": model}
-    asked["seeds"] = "seed_x" in cases.info
+    asked = {"by": chosen.text, "k": k, "seed": seed, "of": len(pool.rows), "dropped": pool.dropped, "model": model}
+    asked |= {"seeds": "seed_x" in cases.info, "code": _code(chosen)}
     done = list(run.commits("select"))
     for number, line in enumerate(done, start=1):
         if all(line.meta.get(key) == value for key, value in asked.items()):
             return _kept(run, number, cases, new=False)
-    files, score = _picked(bench, cases, chosen, k, Stream(seed, ("select",)))
+    files, score = _picked(bench, cases[pool.rows], chosen, k, Stream(seed, ("select",)))
+    files["rows"] = pool.rows[files["rows"]]  # rows of all that the run holds
     run.commit({_file(len(done) + 1): encode(files)}, kind="select", score=score, **asked)
     return _kept(run, len(done) + 1, cases, new=True)
+
+
+def _count(k: int | str, of: int) -> int:
+    """How many cases: a number, or a share of ``of``, of which one is the least."""
+    text = str(k)
+    if re.fullmatch(r"\d+(\.\d+)?%", text) and 0 < (share := float(text[:-1])) <= 100:
+        return max(1, round(share / 100 * of))
+    if not re.fullmatch(r"\d+", text) or not int(text):
+        raise UsageError(f"-k is how many cases to pick: a share such as 10%, or a number from 1 up; got {k}")
+    return int(text)
+
+
+def _code(chosen: Bound) -> dict[str, str]:
+    """The files of the user's own that the selector and its score lie in, with their digests."""
+    texts = [chosen.entry.name, *([step(chosen.params["score"])[0]] if _goes_by_score(chosen) else [])]
+    places = {text: place[0].resolve() for text in texts if (place := python_file(text)) is not None}
+    return {text: _digest(file) for text, file in places.items() if file.is_file()}
+
+
+@functools.cache  # as their code, which is loaded once
+def _digest(file: Path) -> str:
+    return sha256(file.read_bytes())
 
 
 def load_selection(run: Store, number: int) -> Selection:
@@ -125,10 +177,13 @@ def load_selection(run: Store, number: int) -> Selection:
 def _kept(run: Store, number: int, every: Cases, *, new: bool) -> Selection:
     meta = list(run.commits("select"))[number - 1].meta
     kept = decode(run.file(_file(number)))
+    if int(kept["rows"].max()) >= len(every):  # a round of a hardening lost cases since
+        raise UsageError(f"run {run.name} lost cases of its selection {number}; select anew")
     cases = every[kept["rows"]]
     if meta["score"]:
         cases = cases.note(**{meta["score"]: kept["score"]})
-    return Selection(run.path, number, meta["by"], cases, meta["of"], meta["score"], class_names(run, every), new)
+    told = {key: meta[key] for key in ("by", "k", "of", "score")} | {"dropped": meta.get("dropped", {})}
+    return Selection(run.path, number, cases=cases, classes=class_names(run, every), new=new, **told)
 
 
 def _file(number: int) -> str:
@@ -138,7 +193,7 @@ def _file(number: int) -> str:
 def _picked(bench: Bench, cases: Cases, chosen: Bound, k: int, rng: Stream) -> tuple[dict[str, Tensor], str]:
     """The rows a selector picks, with their scores where it goes by one, and the name of that score."""
     cases = cases.to(bench.target.device)
-    rows = _checked(chosen(bench, cases, k, rng=rng), min(k, len(cases)), len(cases), chosen.entry.name)
+    rows = checked(chosen(bench, cases, k, rng=rng), min(k, len(cases)), len(cases), chosen.entry.name)
     if not _goes_by_score(chosen):
         return {"rows": rows}, ""
     score, eps, norm = (chosen.params[key] for key in _SCORED)
@@ -151,15 +206,6 @@ _SCORED = ("score", "eps", "norm")
 def _goes_by_score(chosen: Bound) -> bool:
     """Whether a selector has the three parameters that say which score it ranks by."""
     return all(key in chosen.params for key in _SCORED)
-
-
-def _checked(rows: object, k: int, n: int, who: str) -> Tensor:
-    """What a selector returned, if it is what it must be."""
-    if isinstance(rows, Tensor) and rows.shape == (k,) and rows.dtype == torch.int64:
-        rows = rows.cpu()
-        if len(rows.unique()) == k and bool(((rows >= 0) & (rows < n)).all()):
-            return rows
-    raise UsageError(f"selector {who!r} must return {k} distinct rows of {n} cases, as (k,) int64; it gave {rows}")
 
 
 def _with_seeds(run: Store, cases: Cases, data: str | Data | None) -> Cases:

@@ -1,23 +1,88 @@
 """What a run holds: its cases, whatever kind of run it is, and the names of its classes."""
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from assay.core import store
 from assay.core.cases import Cases
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
 
 
 def stored_cases(run: Store) -> Cases:
-    """The failures of a fuzzing run, or every example a saved evaluation kept, those that did not fool it too."""
-    return load_examples(run.path) if any(run.commits("eval")) else load_failures(run)
+    """The failures of a fuzzing run or of every round of a hardening, or all examples of a saved evaluation."""
+    if any(run.commits("eval")):
+        return load_examples(run.path)
+    return _of_rounds(run) if kind_of(run) == "harden" else load_failures(run)
+
+
+def _of_rounds(run: Store) -> Cases:
+    """The failures of all rounds, in order; the column ``round`` says which one found them."""
+    found = {int(line.meta["round"]): int(line.meta["counts"]["found"]) for line in run.commits("round")}
+    parts = []
+    for number, path in round_folders(run.path):
+        folder = store.read(path)
+        there = folder.totals("fuzz").get("failures", 0)
+        if there != found.get(number, there):  # a round still under way is in no commit
+            raise UsageError(f"{path} holds {there} failures, round {number} had {found[number]}; it is damaged")
+        if there:
+            cases = load_failures(folder)
+            parts.append(cases.note(round=torch.full((len(cases),), number)))
+    if not parts:
+        raise NothingToTest(f"run {run.name} holds no failures")
+    return Cases.cat(parts)
+
+
+def round_folders(run: Path) -> Iterator[tuple[int, Path]]:
+    """The rounds of a hardening that have cases of their own, by number."""
+    rounds = ((round_number(path), path) for path in run.iterdir() if (path / "journal.jsonl").is_file())
+    return iter(sorted((number, path) for number, path in rounds if number))
+
+
+def round_number(path: Path) -> int:
+    """The number of the round whose folder that is, 0 where it is none."""
+    match = re.fullmatch(r"round-(\d+)", path.name)
+    return int(match[1]) if match else 0
+
+
+class Pool(NamedTuple):
+    """The rows of a run's cases that are picked from, and how many were left out for which reason."""
+
+    rows: Tensor
+    dropped: dict[str, int]
+
+
+def pool_of(run: Store, cases: Cases, *, every: bool = False, static: bool = False) -> Pool:
+    """Cases that fail and were made on the model itself; ``every`` takes the others too, ``static`` only those that
+    an evaluation made on another model.
+    """
+    # Where a model is sure and right its slope vanishes as it does on a strong failure: scores rank failures only.
+    fails = cases.info["success"].bool() if "success" in cases.info else torch.ones(len(cases), dtype=torch.bool)
+    other = cases.info["static"].bool() if "static" in cases.info else torch.zeros_like(fails)
+    column = other if static else ~other
+    kept = column if every else column & fails
+    counts = {"white-box" if static else "static": int((~column).sum()), "not failing": int((column & ~kept).sum())}
+    if not bool(kept.any()):
+        what = f"{'static ' if static else ''}{'examples' if every else 'failing cases'}"
+        raise NothingToTest(f"run {run.name} holds no {what} among its {len(cases)}; see --all and --static")
+    return Pool(kept.nonzero().flatten(), {reason: count for reason, count in counts.items() if count})
 
 
 def identity_of(run: Store) -> dict[str, Any]:
     """The configuration a run began with, from its journal, which is checked; ``campaign.toml`` may be lost."""
     return dict(run.lines[0].meta.get("identity", {})) if run.lines else {}
+
+
+def kind_of(run: Store) -> str:
+    """The kind of work a run was made for: fuzz, eval, harden."""
+    return str(identity_of(run).get("run", {}).get("kind", ""))
 
 
 def class_names(run: Store, cases: Cases) -> tuple[str, ...]:

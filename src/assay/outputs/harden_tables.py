@@ -6,7 +6,8 @@ from typing import Any
 from rich.table import Table
 
 from assay.core.units import clock
-from assay.engines.hardened import Hardened, Round, Tested, title_of
+from assay.engines.evaluation import Share
+from assay.engines.hardened import Hardened, Round, Tested, looked, title_of
 from assay.outputs.screen import eval_line, fuzz_line, plain
 from assay.outputs.tables import before_after_table
 
@@ -15,7 +16,7 @@ def rounds_table(told: Hardened) -> Table:
     """A row a round, on the validation part; the best one in bold."""
     attacks = [plain(name) for name in told.rounds[0].measured.attacks]
     table = Table(
-        title="rounds, on the validation part, white box",
+        title=f"rounds, on the validation part, n={told.rounds[0].measured.clean.n}, white box",
         caption="fixed: failures never trained on that are right now; broken: clean inputs that were right for the "
         "original and are wrong now; fol: median of fresh PGD examples; * unreliable, see below",
     )
@@ -31,7 +32,7 @@ def _cells(done: Round) -> list[str]:
     shares = (now.clean, *now.attacks.values(), now.worst)
     counts = (done.found, done.selected, f"{done.fixed} of {done.checked}", done.broken)
     return [
-        f"{done.number}{'*' if now.warnings else ''}",
+        f"{done.number}{'*' * now.unreliable}",
         *(f"{100 * share.accuracy:.1f} %" for share in shares),
         "–" if now.fol is None else f"{now.fol:.3g}",
         *(str(count) if done.number else "" for count in counts),
@@ -40,29 +41,44 @@ def _cells(done: Round) -> list[str]:
 
 
 def verdict_table(told: Hardened) -> Table:
-    """Each clause with its number."""
-    table = Table(title=f"requirement, on the validation part, round {told.best}")
-    for column in ("clause", "measured", ""):
-        table.add_column(column, justify="right" if column == "measured" else "left")
+    """Each clause with its number, and the interval of that where it is an accuracy."""
+    star = "*" * told.unreliable
+    table = Table(
+        title=f"requirement, on the validation part, round {told.best}{star}",
+        caption="met goes by the measured number itself; undecided: the bound lies within its 95 % interval (Wilson), "
+        "more --val-cases may decide" + ("; * unreliable, see below: meets nothing" if star else ""),
+    )
+    for column in ("clause", "measured", "95 % interval", "n", ""):
+        table.add_column(column, justify="left" if column in ("clause", "") else "right")
     for verdict in told.verdicts:
-        table.add_row(plain(str(verdict.clause)), f"{verdict.value:.4g}", "met" if verdict.met else "NOT met")
+        share = told.shares.get(verdict.clause.name)
+        low, high = (0.0, 0.0) if share is None else share.ci95
+        spread = ("–", "–") if share is None else (f"{low:.4g}–{high:.4g}", f"{share.n}")
+        said = ("met" if verdict.met else "NOT met") + star + (", undecided" if told.undecided(verdict) else "")
+        table.add_row(plain(str(verdict.clause)), f"{verdict.value:.4g}", *spread, said)
     return table
 
 
 def test_tables(told: Hardened, test: Tested) -> list[Table]:
     """The models side by side on the test part: white box and static in tables of their own."""
     title = title_of(told.protocol)
-    white = before_after_table(test.white_box(), f"white box: {title}")
-    white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {test.looked}"
-    static = before_after_table(test.static(), f"static: {title}")
+    white = before_after_table(_starred(test, test.white_box()), f"white box: {title}")
+    white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {looked(test.looks)}"
+    static = before_after_table(_starred(test, test.static()), f"static: {title}")
     static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
     return [white, static]
 
 
+def _starred(test: Tested, rows: Mapping[str, Mapping[str, Share]]) -> dict[str, dict[str, Share]]:
+    """The rows with a star at each model whose numbers a check spoils."""
+    stars = {name: "*" * measured.unreliable for name, measured in test.columns().items()}
+    return {number: {name + stars[name]: share for name, share in row.items()} for number, row in rows.items()}
+
+
 def warning_lines(told: Hardened) -> list[str]:
-    """What spoils the numbers shown: of the best round, and of the models on the test part."""
+    """What spoils the numbers shown: of each round, and of the models on the test part."""
     columns = {} if told.test is None else told.test.columns()
-    places = {f"round {told.best}, validation": told.rounds[told.best].measured}
+    places = {f"round {done.number}, validation": done.measured for done in told.rounds}
     places |= {f"{name}, test": measured for name, measured in columns.items()}
     return [
         f"UNRELIABLE ({warning['name']}; {place}): {plain(warning['message'])}"

@@ -22,6 +22,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
+        "best": next((line.meta["best"] for line in reversed(list(run.commits("best")))), None),
         "test_looks": len(list(run.commits("final"))) or None,
         "seconds": stats.get("seconds"),
         "damage": run.damage,
@@ -59,10 +60,13 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
 
 
 def _numbers(meta: Mapping[str, Any]) -> dict[str, Any]:
-    return {"round": meta["round"], **meta["numbers"], **meta["counts"]}
+    warnings = meta.get("warnings", [])
+    trust = {"unreliable": bool(warnings), "warnings": warnings}
+    return {"round": meta["round"], **meta["numbers"], **meta["counts"], **trust}
 
 
 def _round(told: dict[str, Any]) -> str:
     """A round of hardening in one line."""
     learned = f", {told['found']} found, {told['selected']} selected" if told["round"] else " (the original)"
-    return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}"
+    trust = f", UNRELIABLE ({', '.join(told['warnings'])})" if told["unreliable"] else ""
+    return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}{trust}"

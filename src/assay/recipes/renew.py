@@ -5,7 +5,7 @@ from assay.recipes.recipe import Recipe
 RENEW = Recipe(
     name="renew",
     summary="PGD examples made anew against the current model in every round, the least certain picked (ours).",
-    mutate="attack",
+    mutate="attacked",
     schedule="per_seed(steps=1)",
     score=("gini", "zol"),
     select="top(score=gini)",

@@ -135,16 +135,29 @@ class Bench:
 def fitted(target: Target, data: Data) -> Data:
     """The data with labels that mean the target's classes; refused where they cannot."""
     _check_fit(target, data)
-    have, want = data.spec.classes, target.spec.classes
-    numbered = all(c.isdigit() for c in have) or all(c.isdigit() for c in want)
-    if have == want[: len(have)] or numbered:  # numbers are what we call classes nobody has named
+    places = class_places(data.spec.classes, target.spec.classes, data.name)
+    if places is None:
         return data
+    log.warning("%s lists its classes in another order than the target; labels are matched by name", data.name)
+    place = torch.tensor([*places, UNLABELLED])
+    return replace(data, cases=replace(data.cases, y=place[data.cases.y]), spec=target.spec)
+
+
+def class_places(have: tuple[str, ...], want: tuple[str, ...], name: str) -> list[int] | None:
+    """Where the classes of the data called ``name`` are among the target's; None where labels mean them as they are."""
+    numbers = [int(c) for c in have] if all(c.isdecimal() for c in have) else None
+    unnamed = all(c.isdigit() for c in want) if numbers is None else numbers == list(range(len(have)))
+    if have == want[: len(have)] or unnamed:  # numbers are what we call classes nobody has named
+        return None
+    if numbers is not None and not set(have) & set(want):  # of a folder that lacks some class, such as an export
+        beyond = [c for c, number in zip(have, numbers, strict=True) if number >= len(want)]
+        if beyond:
+            raise UsageError(f"{name} has the class {beyond[0]!r}, the target's are 0..{len(want) - 1}")
+        return numbers
     if not set(have) <= set(want) or len(set(want)) < len(want):
         only = ", ".join(repr(c) for c in have if c not in want) or "names that occur twice"
-        raise UsageError(f"the classes of {data.name} are not the target's: it does not know {only}")
-    log.warning("%s lists its classes in another order than the target; labels are matched by name", data.name)
-    place = torch.tensor([*(want.index(c) for c in have), UNLABELLED])
-    return replace(data, cases=replace(data.cases, y=place[data.cases.y]), spec=target.spec)
+        raise UsageError(f"the classes of {name} are not the target's: it does not know {only}")
+    return [want.index(c) for c in have]
 
 
 def _check_fit(target: Target, data: Data) -> None:

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +11,23 @@ import torch
 from torch import nn
 
 from assay.core import store
+from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
+from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.engines import fuzz as fuzz_engine
 from assay.engines import lanes
 from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
+from assay.engines.lanes import Lanes
+from assay.recipes.recipe import resolve
+from assay.stages.objective import Look
 from assay.subjects.bench import Bench, Data
 from assay.subjects.data.load import load_data
-from assay.subjects.sources.load import load_target
+from assay.subjects.sources.folded import folded
+from assay.subjects.sources.load import load_target, module_of
+from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +187,9 @@ def test_changes_that_cannot_work_are_refused_before_a_run_exists(
     assert not (store.runs_root() / "a").exists()
 
 
-def test_batch_normalisation_is_folded_for_the_search_and_the_net_comes_back(digits: Data) -> None:
+def test_batch_normalisation_is_folded_for_the_search_and_the_net_comes_back(
+    digits: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
@@ -185,8 +197,17 @@ def test_batch_normalisation_is_folded_for_the_search_and_the_net_comes_back(dig
     for x in digits.cases.x.split(50):
         net(x)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    seen: list[bool] = []
+
+    def watched(target: Target, sample: torch.Tensor) -> Target:
+        made = folded(target, sample)
+        seen.append(any(isinstance(m, nn.BatchNorm2d) for m in module_of(made).modules()))
+        return made
+
+    monkeypatch.setattr(fuzz_engine, "folded", watched)
     found = fuzz("robot", net, Data("own", digits.cases, digits.spec), run="a", changes={"seeds": "all"})
     assert found.cases > 0
+    assert seen == [False], "the search works on a net without the layer"
     assert net.training
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -203,6 +224,85 @@ def test_when_the_time_is_up_seeds_under_way_count_as_worked(digits_model: str, 
     more = fuzz("robot", digits_model, digits, run="a", time=1.0, changes={"schedule.steps": 100_000})
     assert more.cases > found.cases
     assert len(rows) == found.seeds
+
+
+def test_large_inputs_get_fewer_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (InputSpec((3, side, side), (0.0, 1.0), ("a", "b")) for side in (32, 224))
+    stages = resolve("robot", {}, {})
+    widths = []
+    for spec in (small, large):
+        net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+        widths.append(fuzz_engine._width("auto", Bench(ModuleTarget(net, spec)), stages))
+    assert widths[0] == 256
+    assert 16 < widths[1] < 256, "a lane of 224×224 images keeps about 10 MiB"
+    assert fuzz_engine._width(300, Bench(ModuleTarget(net, large)), stages) == 300, "who asks for more gets it"
+
+
+def test_a_ball_without_a_norm_is_one_of_linf(digits_model: str, digits: Data) -> None:
+    found = fuzz("robot", digits_model, digits[:20], run="a", eps=0.1)
+    told = store.read(found.run).config["recipe"]
+    assert "norm=linf" in told["mutate"]
+    assert all("eps=0.1" in text and "norm=linf" in text for text in (told["score"][0], told["objective"][2]))
+    free = fuzz("robot", digits_model, digits[:20], run="b")
+    assert "norm=l2" in store.read(free.run).config["recipe"]["score"][0]
+
+
+def test_the_first_step_climbs_the_rivals_of_the_seed(digits_model: str, digits: Data) -> None:
+    """The look that opens a lane ranks the classes by its own answer: nothing was known of the seed before."""
+    target = load_target(digits_model)
+    stages = resolve("robot", {"objective": "rivals(k=3)"}, {})
+    look = Look(stages.objective, stages.weights, stages.score)
+    engine = Lanes(
+        Bench(target), stages, stages.schedule(), look, digits.cases, Stream(0), iter(()), width=1, open_units=1
+    )
+    fresh = engine.at(digits.cases)
+    seen = look(Bench(target), fresh).info["slope"]
+    right = look(Bench(target), fresh.drop("seed_logits", "opening").note(seed_logits=target(fresh.x))).info["slope"]
+    assert torch.allclose(seen, right, atol=1e-6)
+    assert seen.abs().max() > 0
+
+
+def test_a_score_below_zero_can_rise(tmp_path: Path, digits_model: str, digits: Data) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from assay.core.losses import log_odds\n"
+        "def ease(bench, cases):\n    'Below 0 where it is right.'\n    return log_odds(bench.logits(cases), cases.y)\n"
+    )
+    changes = {"objective": f"{file}:ease", "score": f"{file}:ease", "keep": "rises(score=ease)"}
+    found = fuzz("robot", digits_model, digits[:40], run="a", changes=changes)
+    assert found.kept["rises"] > 40
+
+
+def test_another_way_of_differentiating_is_refused_early_or_said_to_be_ignored(
+    digits_model: str, digits: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UsageError, match="curvature is auto"):
+        fuzz("robot", digits_model, digits[:20], run="a", curvature="quick")
+    assert not (store.runs_root() / "a").exists()
+    fuzz("robot", digits_model, digits[:20], run="a", curvature="double", cases=50)
+    fuzz("robot", digits_model, digits[:20], run="a", curvature="forward", cases=100)
+    assert "goes on with curvature double" in caplog.text
+
+
+def test_the_two_recipes_are_those_of_the_specification() -> None:
+    """The table "Public code versus paper" of the specification, line by line."""
+    paper, code = (resolve(name, {}, {}) for name in ("robot", "robot-code"))
+    assert (paper.schedule.params["iters"], code.schedule.params["iters"]) == (3, 2)
+    assert paper.weights == {"rivals": 1.0, "true_prob": -1.0, "fol": 1.0}
+    assert paper.objective["rivals"].params["k"] == 5
+    assert code.weights == {"true_prob": -1.0, "fol": 1.0}
+    assert (paper.mutate.params["lr"], code.mutate.params["lr"]) == (0.1, 0.1)
+    assert (paper.mutate.params["low"], paper.mutate.params["high"]) == (0.5, 1.5)
+    assert list(paper.keep) == ["rises", "below"]
+    assert list(code.keep) == ["rises"]
+    assert paper.keep["below"].params["level"] == 1e-18
+    assert (paper.keep["rises"].params["strict"], code.keep["rises"].params["strict"]) == (False, True)
+    assert (paper.valid["within"].params["relative"], code.keep["rises"].params["within"]) == (0.5, 0.5)
+    assert not code.valid
+    assert (paper.schedule.params["only_kept"], code.schedule.params["only_kept"]) == (True, False)
+    assert (paper.schedule.params["order"], code.schedule.params["order"]) == ("last", "first")
+    assert (paper.schedule.params["apart"], code.schedule.params["apart"]) == (0.05, 0.0)
+    assert code.seeds.params == {"count": 1000, "least": 0.001}
 
 
 def test_idle_lanes_change_nothing(digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import assay
-from assay.core import store
+from assay.core import store, userfile
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.shards import decode
+from assay.engines import select as module
+from assay.engines.blocks import load_examples
 from assay.engines.found import Found, load_failures
 from assay.engines.select import load_selection, selection
-from assay.subjects.bench import Bench, Data
+from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.sources.load import load_target
 
 SPEC = InputSpec((2,), (0.0, 1.0), ("low", "high"))
@@ -144,8 +147,6 @@ def test_a_live_net_has_to_be_given_again(live: Found, caplog: pytest.LogCapture
 
 
 def test_the_normalisation_of_the_run_comes_with_its_net(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     (tmp_path / "net.py").write_text(
         "import torch\ndef net():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
     )
@@ -167,7 +168,7 @@ def test_examples_of_a_saved_evaluation_get_their_seeds_back(
 ) -> None:
     data = assay.load_data("digits/test[20:60]")
     result = assay.evaluate(digits_model, data, suite="fgsm,pgd(steps=5)", eps=0.1, save="kept")
-    picked = selection("kept", by="top(score=fol)", k=10**6, eps=0.1, norm="linf")
+    picked = selection("kept", by="top(score=fol)", k=10**6, every=True, eps=0.1, norm="linf")
     assert picked.of == len(picked.cases) == sum(o.tried for o in result.attacks.values())
     seeds = data.cases.x[picked.cases.origin - 20]
     assert torch.equal(picked.cases.info["seed_x"], seeds)
@@ -214,3 +215,151 @@ def test_mistakes_are_told(live: Found) -> None:
     assay.fuzz("noise", Threshold(), line(), run="none", eps=0.0001)
     with pytest.raises(NothingToTest, match="run none holds no failures"):
         assay.select("none", by="random", k=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "success"),
+    [({}, "static", [1]), ({"static": True}, "white-box", [1]), ({"every": True}, "static", [0, 1])],
+)
+def test_of_an_evaluation_failing_examples_of_one_column(
+    asked: dict[str, bool], reason: str, success: list[int]
+) -> None:
+    assay.evaluate(Threshold(), line(), suite="fgsm", eps=0.1, static_from=Threshold(0.48), save="kept")
+    every = load_examples("kept")
+    assert sorted({(int(s), int(f)) for s, f in zip(every.info["static"], every.info["success"], strict=True)}) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    mine = every.info["static"].bool() == asked.get("static", False)
+    fails = every.info["success"].bool()
+    rows = (mine & (fails | asked.get("every", False))).nonzero().flatten()
+    picked = selection("kept", by="random", k=10**6, **asked)  # type: ignore[arg-type]
+    quiet = {} if len(success) == 2 else {"not failing": int((mine & ~fails).sum())}
+    assert picked.dropped == {reason: int((~mine).sum())} | quiet
+    assert picked.of == len(picked.cases) == len(rows)
+    folder = store.read(picked.run)
+    assert decode(folder.file(picked.file))["rows"].sort().values.tolist() == rows.tolist()
+    assert next(folder.commits("select")).meta["dropped"] == picked.dropped
+    assert sorted(picked.cases.info["success"].int().unique().tolist()) == success
+    assert torch.equal(load_selection(folder, 1).cases.x, picked.cases.x)
+
+
+def test_an_evaluation_without_such_examples_has_none_to_pick(live: Found) -> None:
+    assay.evaluate(Threshold(), line(), suite="fgsm", eps=0.0, save="robust")
+    with pytest.raises(NothingToTest, match="robust holds no failing cases among its 60; see --all"):
+        assay.select("robust", by="random", k=1)
+    assert len(assay.select("robust", by="random", k=1, every=True)) == 1
+    with pytest.raises(NothingToTest, match="live holds no static failing cases"):
+        assay.select("live", by="random", k=1, static=True)
+
+
+def test_a_share_is_of_what_is_left_to_pick_from(live: Found) -> None:
+    count = len(live.load())
+    assert selection("live", by="random", k="10%").k == round(0.1 * count)
+    assert len(assay.select("live", by="random", k="100%")) == count
+    assert len(assay.select("live", by="random", k="0.001%")) == 1
+    assert not selection("live", by="random", k=round(0.1 * count)).new, "the same number is the same choice"
+    for wrong in ("0%", "101%", "ten", "-3", "2.5", ""):
+        with pytest.raises(UsageError, match="a share such as 10%, or a number from 1 up; got"):
+            assay.select("live", by="random", k=wrong)
+
+
+@pytest.mark.parametrize("by", ["mine.py:pick", "top(score=mine.py:rank)"])
+def test_an_edited_file_selects_anew(live: Found, tmp_path: Path, by: str) -> None:
+    def written(first: str, sign: str) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import torch\n"
+            f"def pick(bench, cases, k, *, rng):\n    'Some.'\n    return torch.arange(len(cases))[{first}]\n"
+            f"def rank(bench, cases):\n    'Their place.'\n    return {sign}cases.x.flatten(1).sum(1)\n"
+        )
+        userfile._load_file.cache_clear()  # as a new process does
+        module._digest.cache_clear()
+
+    written(":3", "")
+    before = selection("live", by=by, k=3, model=Threshold())
+    assert not selection("live", by=by, k=3, model=Threshold()).new
+    written("-3:", "-1 * ")
+    after = selection("live", by=by, k=3, model=Threshold())
+    assert (after.number, after.new) == (2, True)
+    assert not torch.equal(before.cases.x, after.cases.x)
+
+
+def planted() -> Splits:
+    """Two classes a hair apart in the second number, which no training pulls apart."""
+
+    def part(name: str, n: int) -> Data:
+        y = torch.arange(n) % 2
+        x = torch.stack([torch.full((n,), 0.5), 0.5 + 0.03 * (2.0 * y - 1)], 1)
+        return Data(f"planted/{name}", Cases.of(x, y), InputSpec((2,), (0.0, 1.0), ("a", "b")))
+
+    return Splits("planted", part("train", 60), part("val", 32), part("test", 32))
+
+
+def hardened(model: str | nn.Module) -> Path:
+    told = assay.harden(
+        "noise",
+        model,
+        planted(),
+        until="pgd>=0.95",
+        eps=0.15,
+        run="h",
+        rounds=2,
+        fuzz_cases=300,
+        per_round=20,
+        changes={"train.epochs": 1, "train.lr": 0.3},
+        device="cpu",
+    )
+    return told.run
+
+
+def hairsplitter() -> nn.Module:
+    """Right on every seed, wrong after the smallest push."""
+    net = nn.Linear(2, 2)
+    net.load_state_dict({"weight": torch.tensor([[0.0, -10.0], [0.0, 10.0]]), "bias": torch.tensor([5.0, -5.0])})
+    return net
+
+
+@pytest.fixture
+def by_text(tmp_path: Path) -> str:
+    save_file(hairsplitter().state_dict(), tmp_path / "w.safetensors")
+    (tmp_path / "net.py").write_text("import torch\ndef net():\n    return torch.nn.Linear(2, 2)\n")
+    return "net.py:net@w.safetensors"
+
+
+def test_a_hardening_gives_the_failures_of_all_its_rounds(by_text: str) -> None:
+    run = hardened(by_text)
+    parts = [load_failures(store.read(run / f"round-00{i}")) for i in (1, 2)]
+    picked = selection("h", by="top(score=gini)", k=10**6, device="cpu")
+    assert picked.of == len(picked.cases) == sum(map(len, parts))
+    rows = decode((run / picked.file).read_bytes())["rows"]
+    assert torch.equal(torch.cat([part.x for part in parts])[rows], picked.cases.x)
+    first = torch.arange(picked.of) < len(parts[0])
+    assert torch.equal(picked.cases.info["round"] == 1, first[rows])
+    assert picked.classes == ("a", "b")
+    share = load_target(by_text, data=planted().train)(picked.cases.x).softmax(1)
+    assert torch.allclose(picked.cases.info["gini"].float(), 1 - share.square().sum(1), atol=1e-5), "the original's"
+    assert hardened(by_text) == run, "what was added does not stop the hardening from being continued"
+
+
+def test_a_round_of_a_hardening_has_the_model_it_fuzzed(by_text: str) -> None:
+    run = hardened(by_text)
+    picked = selection(run / "round-002", by="top(score=gini)", k=5, device="cpu")
+    share = load_target(f"net.py:net@{run}/models/round-001.safetensors")(picked.cases.x).softmax(1)
+    assert torch.allclose(picked.cases.info["gini"].float(), 1 - share.square().sum(1), atol=1e-5)
+
+
+def test_a_hardening_of_a_live_net_names_its_weights() -> None:
+    run = hardened(hairsplitter())
+    assert len(assay.select("h", by="random", k=3)) == 3
+    for place, file in ((run, "round-000"), (run / "round-002", "round-001")):
+        with pytest.raises(UsageError, match=rf"give --model NET@.*/h/models/{file}\.safetensors"):
+            assay.select(place, by="top(score=gini)", k=3)
+
+
+def test_a_round_that_lost_cases_is_told(by_text: str) -> None:
+    run = hardened(by_text)
+    next((run / "round-001" / "cases").iterdir()).unlink()
+    with pytest.raises(UsageError, match=r"round-001 holds \d+ failures, round 1 had \d+; it is damaged"):
+        assay.select("h", by="random", k=3)

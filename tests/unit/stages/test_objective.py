@@ -73,6 +73,16 @@ def test_the_linear_way_is_wrong_on_a_curved_net_and_is_not_chosen() -> None:
     assert choose(look("fol"), bench(nn.ReLU()), some).milliseconds["linear"] is not None
 
 
+@pytest.mark.parametrize("middle", [nn.GELU(), nn.SiLU(), nn.Softplus()])
+def test_a_net_that_bends_far_from_the_seeds_only_is_found_out(middle: nn.Module) -> None:
+    """Scaled up, these are all but piecewise linear; it shows where the search leads, not at the seeds."""
+    ground, some = bench(middle), cases(64)
+    with torch.no_grad():
+        for weight in ground.target.module[0].parameters():  # type: ignore[attr-defined]  # a ModuleTarget
+            weight.mul_(8.0)
+    assert choose(look("fol", "true_prob"), ground, some).milliseconds["linear"] is None
+
+
 def test_a_net_without_forward_derivatives_falls_back_to_double() -> None:
     class Own(torch.autograd.Function):
         @staticmethod

@@ -137,3 +137,63 @@ def test_a_filled_logits_column_is_not_asked_for_again(linear_target: Callable[.
     assert torch.equal(asked, target(cases.x))
     assert not asked.requires_grad
     assert torch.equal(bench.logits(cases.note(logits=torch.ones(5, 3))), torch.ones(5, 3))
+
+
+NAMED = ("cat", "dog", "bird", "fish")
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "labels"),
+    [
+        (("1", "3"), ("0", "1", "2", "3"), [1, 3, 1, 3]),
+        (("0", "2"), ("2", "1", "0", "3"), [2, 0, 2, 0]),
+        (("1", "3"), NAMED, [1, 3, 1, 3]),  # none of them is a name: what an export of such a target says
+        (("dog", "cat"), NAMED, [1, 0, 1, 0]),
+        (("0", "1"), NAMED, None),
+        (("00", "01"), ("0", "1", "2"), None),
+        (("1", "3"), ("1", "3", "9"), None),
+        (("dog", "cat"), ("0", "1", "2"), None),
+    ],
+)
+def test_labels_mean_the_classes_of_the_target(
+    have: tuple[str, ...], want: tuple[str, ...], labels: list[int] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    given, target = named(have, want)
+    made = fitted(target, given)
+    told = "made lists its classes in another order than the target" in caplog.text
+    assert (made is given, told) == ((True, False) if labels is None else (False, True))
+    assert made.cases.y.tolist() == (labels or [0, 1, 0, 1])
+    assert made.spec.classes == (have if labels is None else want)
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "told"),
+    [
+        (("1", "4"), NAMED, r"made has the class '4', the target's are 0\.\.3"),
+        (("1", "4"), ("0", "1", "2", "3"), "it does not know '4'"),
+        (("dog", "cow"), NAMED, "it does not know 'cow'"),
+    ],
+)
+def test_classes_the_target_has_not_are_refused(have: tuple[str, ...], want: tuple[str, ...], told: str) -> None:
+    given, target = named(have, want)
+    with pytest.raises(UsageError, match=told):
+        fitted(target, given)
+
+
+def named(have: tuple[str, ...], want: tuple[str, ...]) -> tuple[Data, ModuleTarget]:
+    """Four cases of two classes, and a target, with classes of these names."""
+    cases = Cases.of(torch.zeros(4, 2), torch.arange(4) % 2)
+    net = torch.nn.Linear(2, len(want))
+    data = Data("made", cases, InputSpec((2,), (0.0, 1.0), have))
+    return data, ModuleTarget(net, InputSpec((2,), (0.0, 1.0), want))
+
+
+def test_a_nameless_net_reads_numbers_as_its_classes() -> None:
+    """Data of the classes 2, 3 and 6 alone, asked of a net with ten outputs."""
+    from torch import nn
+
+    from assay.subjects.sources.load import load_target
+
+    spec = InputSpec((4,), (0.0, 1.0), ("2", "3", "6"))
+    data = Data("some", Cases.of(torch.rand(3, 4), torch.tensor([0, 1, 2])), spec)
+    assert fitted(load_target(nn.Linear(4, 10), data=data), data).cases.y.tolist() == [2, 3, 6]

@@ -51,7 +51,7 @@ def test_a_net_that_cannot_be_traced_stays_itself() -> None:
 
 def test_a_fold_that_changes_the_answers_is_not_used() -> None:
     class Twice(nn.Module):
-        """Its normalisation follows the convolution in one place, and stands alone in another."""
+        """Uses its convolution twice, once with the normalisation behind it: folding it in changes both."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -59,8 +59,8 @@ def test_a_fold_that_changes_the_answers_is_not_used() -> None:
             self.norm.load_state_dict(self.norm.state_dict() | {"running_mean": torch.ones(3)})
 
         def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.end(self.norm(self.norm(self.conv(x))).flatten(1))
+            out: Tensor = self.end((self.norm(self.conv(x)) + self.conv(x.flip(1))).flatten(1))
             return out
 
-    target, x = ModuleTarget(Twice().eval(), SPEC), torch.rand(8, 3, 6, 6)
-    assert torch.allclose(folded(target, x)(x), target(x), atol=1e-4)
+    target = ModuleTarget(Twice().eval(), SPEC)
+    assert folded(target, torch.rand(8, 3, 6, 6)) is target

@@ -17,8 +17,12 @@ from assay.core.ids import case_ids
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
+from assay.engines.final_look import last_look
 from assay.engines.found import load_failures, summary
+from assay.engines.hardened import Round, looked
+from assay.engines.rounds import rounds_of
 from assay.engines.stored import class_names
+from assay.outputs.tables import percent
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -49,13 +53,15 @@ def report(run: str | Path) -> Path:
         here.joinpath("page.html").read_text(encoding="utf-8")
     )
     begin = folder.lines[0].meta["identity"] if folder.lines else {}
+    rounds = rounds_of(folder)
     page = template.render(
         run=folder.name,
         style=here.joinpath("style.css").read_text(encoding="utf-8"),
         begin=begin,
         facts=_facts(folder),
         numbers=_numbers(folder),
-        rounds=_rounds(folder),
+        rounds=_rounds(rounds),
+        spoiled=_spoiled(rounds),
         cards=_cards(folder, out),
         total=summary(folder).failures,
         damage=folder.damage,
@@ -88,22 +94,30 @@ def _numbers(folder: Store) -> list[dict[str, Any]]:
     tables = []
     for line in folder.commits("numbers"):
         tables += [json.loads(folder.file(name)) for name in line.files]
-    for line in list(folder.commits("final"))[-1:]:  # an earlier look at the test part was at other models
-        tables += [json.loads(folder.file(name)) for name in line.meta["tables"]]
+    look = last_look(folder)
+    for name in look.meta["tables"] if look is not None else ():
+        table = json.loads(folder.file(name))
+        times = looked(len(list(folder.commits("final"))))
+        tables.append(table | {"note": f"{table['note']} {times.capitalize()}."})
     return tables
 
 
-def _rounds(folder: Store) -> list[dict[str, str]]:
-    """The rounds of a hardening run, as text."""
+def _rounds(rounds: list[Round]) -> list[dict[str, str]]:
+    """The rounds of a hardening run, as text; a star where a check spoils the numbers."""
     rows = []
-    for line in folder.commits("round"):
-        numbers, counts = line.meta["numbers"], line.meta["counts"]
-        shares = {k: f"{100 * v:.1f} %" for k, v in numbers.items() if k not in ("clean_drop", "fol")}
-        fol = {"FOL": f"{numbers['fol']:.3g}" if "fol" in numbers else "–"}
-        told = {k: f"{counts[k]}" for k in ("found", "selected")}
-        told |= {"fixed": f"{counts['fixed']} of {counts['checked']}", "broken": f"{counts['broken']}"}
-        rows.append({"round": f"{line.meta['round']}", **shares, **fol, **told})
+    for done in rounds:
+        now = done.measured
+        shares = {name: percent(share) for name, share in now.shares().items()}
+        fol = {"FOL": "–" if now.fol is None else f"{now.fol:.3g}"}
+        counts = {"found": f"{done.found}", "selected": f"{done.selected}"}
+        counts |= {"fixed": f"{done.fixed} of {done.checked}", "broken": f"{done.broken}"}
+        rows.append({"round": f"{done.number}{'*' * now.unreliable}", **shares, **fol, **counts})
     return rows
+
+
+def _spoiled(rounds: list[Round]) -> list[str]:
+    """What the stars of the rounds stand for."""
+    return [f"*UNRELIABLE, round {r.number} ({w['name']}): {w['message']}" for r in rounds for w in r.measured.warnings]
 
 
 def _campaign_text(folder: Store) -> str:

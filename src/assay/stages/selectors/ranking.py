@@ -40,6 +40,15 @@ def ranked(values: Tensor, largest: bool) -> Tensor:
     return (-values if largest else values).argsort(stable=True)
 
 
+def checked(rows: object, k: int, n: int, who: str) -> Tensor:
+    """What a selector returned, on the CPU, if it is what it must be: ``k`` distinct rows of ``n`` cases."""
+    if isinstance(rows, Tensor) and rows.shape == (k,) and rows.dtype == torch.int64:
+        rows = rows.cpu()
+        if len(rows.unique()) == k and bool(((rows >= 0) & (rows < n)).all()):
+            return rows
+    raise UsageError(f"selector {who!r} must return {k} distinct rows of {n} cases, as (k,) int64; it gave {rows}")
+
+
 def turns(groups: Tensor, order: Tensor) -> Tensor:
     """Which turn each row has when every group gives one row a turn, its rows in ``order`` (a permutation), (N,).
 

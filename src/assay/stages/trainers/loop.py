@@ -1,6 +1,7 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import smoothed
 from assay.core.modes import eval_mode
 from assay.core.randomness import Stream
+from assay.stages.trainers import graphed
 from assay.stages.trainers.augment import Augmentation
 
 Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
@@ -126,7 +128,7 @@ def fit(
             if not state.log or rank(numbers) > max(map(rank, state.log)):
                 state.best = run.weights()
         state.log.append({"epoch": epoch + 1, **numbers})
-        state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), run.optimiser.state_dict()
+        state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), graphed.state_of(run.optimiser)
         watch.epoch(state, net)
     net.load_state_dict(state.best)
     return net
@@ -166,14 +168,10 @@ class _Run:
         )
         self.augmentation = Augmentation.parse(plan.augment)
         self.device = train.x.device
-        weights = list(net.parameters())
-        self.optimiser: torch.optim.Optimizer
-        if plan.optimiser == "sgd":
-            self.optimiser = torch.optim.SGD(
-                weights, plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=plan.momentum > 0
-            )
-        else:
-            self.optimiser = torch.optim.Adam(weights, plan.lr, weight_decay=plan.weight_decay)
+        fast = batch is None and graphed.possible(net, self.device)
+        self.optimiser = _optimiser(plan, net, fast)
+        step = functools.partial(_learn, net, self.optimiser, plan.smoothing)
+        self.learn: graphed.Step = graphed.Graphed(step, plan.batch) if fast else step
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
@@ -181,7 +179,7 @@ class _Run:
     def load(self, state: State) -> None:
         self.net.load_state_dict(state.weights)
         if state.optimiser:
-            self.optimiser.load_state_dict(state.optimiser)
+            graphed.load_state(self.optimiser, state.optimiser)
         state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
         if self.plan.ema and not state.average:
             state.average = self.weights()
@@ -202,8 +200,8 @@ class _Run:
                 rows = order[start : start + plan.batch]
                 if len(rows) == 1 and n > 1:
                     continue  # batch normalisation cannot learn from one case
-                for group in self.optimiser.param_groups:
-                    group["lr"] = plan.lr * _rate(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
+                rate = plan.lr * _rate(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
+                graphed.set_rate(self.optimiser, rate)
                 total += self._step(rows, here, moves) * len(rows)
                 self._follow(average)
                 self.watch.batch(epoch, (i + 1) / len(starts))
@@ -214,11 +212,7 @@ class _Run:
         x = self.augmentation.apply(x, moves)
         if self.batch is not None:
             x = self.batch(self.net, x, y, rows, here.at("inner"))
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = smoothed(self.net(x), y, self.plan.smoothing).mean()
-        loss.backward()
-        self.optimiser.step()
-        return loss.detach()
+        return self.learn(x, y)
 
     def _follow(self, average: dict[str, Tensor]) -> None:
         if self.plan.ema:
@@ -246,6 +240,26 @@ class _Swapped:
     def __exit__(self, *error: object) -> None:
         if self.weights:
             self.net.load_state_dict(self.own)
+
+
+def _learn(net: nn.Module, optimiser: torch.optim.Optimizer, smoothing: float, x: Tensor, y: Tensor) -> Tensor:
+    """One step of the optimiser on one batch; the loss before it."""
+    optimiser.zero_grad(set_to_none=True)
+    loss = smoothed(net(x), y, smoothing).mean()
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+def _optimiser(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:
+    """The optimiser; ``fast`` makes one whose step a CUDA graph can hold: fused, its learning rate on the device."""
+    weights = list(net.parameters())
+    lr: float | Tensor = torch.tensor(plan.lr, device=weights[0].device) if fast else plan.lr
+    fused = fast or None
+    if plan.optimiser == "sgd":
+        momentum, decay = plan.momentum, plan.weight_decay
+        return torch.optim.SGD(weights, lr, momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused)
+    return torch.optim.Adam(weights, lr, weight_decay=plan.weight_decay, fused=fused, capturable=fast)
 
 
 def _rate(schedule: str, progress: float) -> float:

@@ -148,8 +148,9 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
     told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
     if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
         return None
-    if isinstance(told.get("seen"), list):  # hardened: what the start was trained with, and what came after
-        return tuple(_seen(step(attack)) for attack in told["seen"])
+    if "seen" in told:  # hardened: what the start was trained with, None where nobody knows, and what came after
+        seen = told["seen"]
+        return tuple(_seen(step(attack)) for attack in seen) if isinstance(seen, list) else None
     attack = step(told["trainer"])[1].get("attack")
     if attack is None:
         return ()

@@ -120,7 +120,10 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
         raise UsageError(f"the net has {out.shape[1]} outputs, the data have {k} classes; they do not fit each other")
     if out.shape[1] > k:  # data that happen to lack the last classes
         log.warning("the net has %d outputs, the data name %d classes; the others go by number", out.shape[1], k)
-        names = (*spec.classes, *(str(i) for i in range(k, out.shape[1])))
+        numbers = [str(i) for i in range(out.shape[1])]
+        # Data named 2, 3, 6 lack other classes than the last: then all go by number, and labels are matched to them.
+        own = [] if all(c.isdigit() for c in spec.classes) else spec.classes
+        names = (*own, *numbers[len(own) :])
         target.spec = InputSpec(spec.shape, spec.bounds, names)
     if not out.is_floating_point():
         raise UsageError(f"the net answers with {out.dtype}; scores must be floating-point")

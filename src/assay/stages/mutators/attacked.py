@@ -13,20 +13,20 @@ from assay.subjects.target import require
 
 
 @register("mutator")
-def attack(
+def attacked(
     bench: Bench,
     cases: Cases,
     *,
     rng: Rows,
     eps: float,
     norm: str = "linf",
-    by: str = "pgd(steps=10, early_stop=false)",
+    attack: str = "pgd(steps=10, early_stop=false)",
 ) -> Tensor:
-    """What the attack ``by`` makes of each case in the ball of radius eps around it."""
-    name, params = step(by)
+    """What the attack makes of each case in the ball of radius eps around it."""
+    name, params = step(attack)
     search = bind("attack", name, params, {"eps": eps, "norm": norm})
     if search.params.get("targeted"):
-        raise UsageError(f"{by} is targeted, and a mutator has no classes to aim at; leave targeted out")
+        raise UsageError(f"{attack} is targeted, and a mutator has no classes to aim at; leave targeted out")
     require(bench.target, search.entry.needs, f"attack {name!r}")
 
     def made(x: Tensor, y: Tensor, key: Tensor) -> Tensor:

@@ -1,0 +1,84 @@
+"""One training step as a CUDA graph: a small net's step is a hundred short kernels, slower to launch than to run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Step = Callable[[Tensor, Tensor], Tensor]  # learns from (x, y) and returns the loss
+
+WARM = 3  # steps taken as usual first: they make the optimiser's state and what libraries allocate once
+_OWN = ("lr", "capturable", "fused", "foreach")  # how this machine runs the optimiser, not what it has learned
+
+
+def possible(net: nn.Module, device: torch.device) -> bool:
+    """Whether a step of this net may be captured.
+
+    A graph repeats the kernels of one call. What a forward pass of the user's own decides on the host, with Python's
+    random numbers say, would be frozen without a word, so only torch's and our own modules are taken; and a
+    deterministic run keeps the one path that a resumed run takes too.
+    """
+    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
+        return False
+    known = all(type(m).__module__.startswith(("torch.nn.", "assay.")) for m in net.modules())
+    return known and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules())
+
+
+class Graphed:
+    """A step that is replayed for batches of one size and taken as usual for others, or where it cannot be captured."""
+
+    def __init__(self, step: Step, size: int) -> None:
+        self.step, self.size, self.warm = step, size, WARM
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        if len(x) != self.size:
+            return self.step(x, y)
+        if self.warm:
+            self.warm -= 1
+            return self.step(x, y)
+        if self.graph is None and not self._capture(x, y):
+            self.size = -1  # no batch has that size: never tried again
+            return self.step(x, y)
+        assert self.graph is not None
+        self.x.copy_(x)
+        self.y.copy_(y)
+        self.graph.replay()
+        return self.loss
+
+    def _capture(self, x: Tensor, y: Tensor) -> bool:
+        """Record the step on batches like these; recording computes nothing."""
+        self.x, self.y = x.clone(), y.clone()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            # A stream of its own: matrix products keep their workspace by stream, and two graphs must not share one.
+            with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+                self.loss = self.step(self.x, self.y)
+        except RuntimeError:  # a net that asks the host something in its forward pass
+            torch.cuda.set_stream(stream)  # a broken capture leaves its own
+            return False
+        self.graph = graph
+        return True
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate, in place where a graph reads it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def state_of(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimiser's state with plain numbers in its groups, to be read on any machine."""
+    told = optimiser.state_dict()
+    return told | {"param_groups": [{**group, "lr": float(group["lr"])} for group in told["param_groups"]]}
+
+
+def load_state(optimiser: torch.optim.Optimizer, told: dict[str, Any]) -> None:
+    """Go on from a state that another machine may have written, running as this one does."""
+    own = [{key: group[key] for key in _OWN if key in group} for group in optimiser.param_groups]
+    groups = [{**group, **mine} for group, mine in zip(told["param_groups"], own, strict=True)]
+    optimiser.load_state_dict({**told, "param_groups": groups})
