@@ -309,3 +309,38 @@ def test_a_witness_says_whether_failures_are_real(
     assert told["quality"]["witness"]["n"] == told["failures"]
     own = json.loads(out_of([*base, "--witness", digits_model, "--json"], capsys))
     assert own["quality"]["witness"]["accuracy"] == 0, "the model itself is the one they fail on"
+
+
+def test_the_recipe_in_the_docs_works_as_printed(
+    digits_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    text = (Path(__file__).parents[2] / "docs" / "fuzzing.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.py").write_text(block)
+    base = ["fuzz", digits_model, "--data", "digits/train[:60]", "--quiet", "--json"]
+    told = json.loads(out_of([*base, "--recipe", f"{tmp_path}/mine.py:MINE", "--run", "m"], capsys))
+    assert told["failures"] > 0
+    assert told["kept"]["rises"] > 0
+
+
+def test_a_model_without_gradients_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.end = nn.Linear(64, 10)\n"
+        "    def forward(self, x):\n        with torch.no_grad():\n            return self.end(x.flatten(1))\n"
+        "def net():\n    torch.manual_seed(0)\n    return Net()\n"
+    )
+    weights = tmp_path / "w.safetensors"
+    save_file({"end.weight": torch.zeros(10, 64), "end.bias": torch.zeros(10)}, weights)
+    base = [f"{tmp_path}/net.py:net@{weights}", "--data", "digits", "--eps", "0.1", "--quiet"]
+    for verb in (["fuzz", *base, "--recipe", "robot"], ["harden", *base, "--recipe", "noise", "--until", "clean>=0.5"]):
+        assert run(verb) == 4
+        assert "answers carry none" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def fuzz(
     else:
         facts = {
             "run": found.run,
-            "seeds done": found.seeds,
+            "seeds": f"{found.stats['seed_list']}, {found.seeds / found.stats['seed_list']:.1f} times over",
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
             "seeds broken": found.broken,

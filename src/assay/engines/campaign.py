@@ -67,6 +67,10 @@ class Campaign:
                     f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
                     "the target gets every one wrong, or the data are not what it was trained for"
                 )
+            left_out = len(data) - len(chosen)
+            tell = log.warning if left_out > len(data) / 2 else log.info
+            if left_out:
+                tell("%d of %d cases are left out by seeder %s", left_out, len(data), self.stages.seeds.entry.name)
             place = chosen.info["place"]
             kept = {"place": place, "y": chosen.y}
             if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data

@@ -1,5 +1,6 @@
 """Fuzzing: schedule, mutate, judge, commit, until the budget is spent. Same command, same run: it goes on."""
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,9 @@ from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
-from assay.subjects.target import Target, require
+from assay.subjects.target import Target, require, require_gradients
+
+log = logging.getLogger("assay")
 
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
@@ -68,9 +71,12 @@ def fuzz(
     seeds_from = load_data(data, part="train", size=size)
     target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
     seeds_from = fitted(target, seeds_from)
+    _warn_of_large(eps, norm, seeds_from)
     stages = resolve(recipe, changes or {}, offered(eps, norm))
     require(target, stages.needs(), f"recipe {stages.name!r}")
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
+    if "grad" in stages.needs():
+        require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
     rehearse(Bench(target), stages)
     width = _width(lanes, Bench(target), stages)
     config: dict[str, dict[str, Any]] = {
@@ -120,6 +126,12 @@ def fuzz(
 def offered(eps: str | float | None, norm: str | None) -> dict[str, Any]:
     """What every stage of a recipe may take: a ball is one of linf where nobody names its norm."""
     return {"eps": None if eps is None else budget(eps), "norm": norm or (None if eps is None else "linf")}
+
+
+def _warn_of_large(eps: str | float | None, norm: str | None, data: Data) -> None:
+    low, high = data.spec.bounds
+    if eps is not None and norm in (None, "linf") and budget(eps) > high - low:
+        log.warning("eps %s is larger than the whole range [%g, %g] of the inputs", eps, low, high)
 
 
 def _number(what: str, given: int | str, usual: Mapping[str, int], target: Target) -> int:

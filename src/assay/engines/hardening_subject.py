@@ -16,7 +16,7 @@ from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import load_target, module_of, trained_with
 from assay.subjects.sources.module import ModuleTarget
-from assay.subjects.target import Target, require
+from assay.subjects.target import Target, require, require_gradients
 
 Model = str | nn.Module | Target
 
@@ -94,9 +94,15 @@ def subject_of(
     if not isinstance(data, (str, Splits)):
         raise UsageError(f"hardening takes a whole data set, by name or as Splits, got {type(data).__name__}")
     splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    if splits.test is None:
+        raise UsageError(
+            f"{splits.name} has no test part, and hardening looks at one in the end: give a folder with train/ and "
+            "test/ in it (a folder a class in each), or an npz with x_train, y_train, x_test, y_test"
+        )
     train, val, test = (splits.part(part) for part in ("train", "val", "test"))
     given = load_target(model, data=train, device=device, mean=mean, std=std)
     require(given, ("train", "grad"), "hardening")
+    require_gradients(given, train.cases.x, "hardening")
     target = ModuleTarget(copy.deepcopy(module_of(given)).eval(), given.spec, given.device)
     train, val, test = (fitted(target, part) for part in (train, val, test))
     splits = replace(splits, train=train, val=val, test=test)

@@ -18,7 +18,7 @@ from assay.core.registry import Bound, bind
 from assay.core.shards import decode, encode
 from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
-from assay.core.units import budget
+from assay.engines.fuzz import offered
 from assay.engines.run_target import Model, target_of
 from assay.engines.session import session
 from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
@@ -113,8 +113,7 @@ def selection(
 ) -> Selection:
     """As ``select``, with what a screen tells of it."""
     _count(k, 100)  # before the work, not after it
-    ball = {"eps": None if eps is None else budget(eps), "norm": norm or None}
-    chosen = bind("selector", *step(by), ball)
+    chosen = bind("selector", *step(by), offered(eps, norm))
     with store.continued(store.find_run(run)) as folder, session():
         cases = stored_cases(folder)
         pool = pool_of(folder, cases, every=every, static=static)

@@ -48,6 +48,17 @@ def require(target: Target, needs: Iterable[str], what: str) -> None:
         raise UsageError(f"{what} needs {', '.join(missing)}, this target gives {', '.join(sorted(target.gives))} only")
 
 
+def require_gradients(target: Target, x: Tensor, what: str) -> None:
+    """Refuse before the run what climbs gradients on a model whose answers carry none."""
+    with torch.enable_grad():
+        out = target(x[:1].detach().to(target.device).requires_grad_())
+    if not out.requires_grad:
+        raise UsageError(
+            f"{what} needs gradients, and this model's answers carry none (is it under torch.no_grad, or detached?); "
+            "recipe noise and black-box attacks do without"
+        )
+
+
 def answer(target: Target, x: Tensor, chunks: Chunks) -> Tensor:
     """Scores of all rows without gradients, in chunks that fit; inputs may lie on another device."""
 
