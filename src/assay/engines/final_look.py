@@ -1,6 +1,7 @@
 """The end of hardening: the control, and the one look at the test part."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,11 +9,13 @@ from typing import Any
 from assay.core.journal import Line
 from assay.core.randomness import Stream
 from assay.core.store import Store
-from assay.engines.hardened import Tested, numbers_tables
+from assay.engines.hardened import Tested, numbers_tables, often
 from assay.engines.hardening_models import Models
 from assay.engines.rounds import Setting, Tell, round_name
 from assay.engines.yardstick import Yardstick
 from assay.subjects.sources.module import ModuleTarget
+
+logger = logging.getLogger("assay")
 
 
 class FinalLook:
@@ -40,15 +43,28 @@ class FinalLook:
             target = self.models.target(name)
         return target
 
-    def test(self, best: int, *, control: bool, protocol: Mapping[str, Any]) -> Tested:
-        """The look at the test part; one that was taken at the same models is not taken again."""
-        looks = list(self.folder.commits("final"))
-        for number, line in enumerate(looks, 1):
-            if line.meta["best"] == best and (line.meta["control"] or not control):
-                self._decide(best, number)
-                tested = Tested.of_json(json.loads(self.folder.file(f"state/final-{number:03d}.json")))
-                return replace(tested, looks=len(looks))
-        self._decide(best, len(looks) + 1)
+    def asked(self, told: Mapping[str, Any], *, control: bool) -> None:
+        """Say and commit at once that the requirement is another one, where the test part was looked at before."""
+        looks, last = len(list(self.folder.commits("final"))), last_result(self.folder)
+        if not looks or last.get("until", told["until"]) == told["until"]:  # old runs do not tell theirs
+            return
+        logger.warning(
+            "run %s was hardened until '%s'; this asks '%s'; its test part was looked at %s",
+            *(self.folder.name, last["until"], told["until"], often(looks)),
+        )
+        self._decide(told, self._look_at(told["best"], control=control))
+
+    def test(self, told: Mapping[str, Any], *, control: bool, protocol: Mapping[str, Any]) -> Tested:
+        """The look at the test part; one that was taken at the same models is not taken again.
+
+        ``told`` is the result as the judge tells it.
+        """
+        best, looks = told["best"], len(list(self.folder.commits("final")))
+        number = self._look_at(best, control=control)
+        self._decide(told, number)
+        if number <= looks:
+            tested = Tested.of_json(json.loads(self.folder.file(f"state/final-{number:03d}.json")))
+            return replace(tested, looks=looks)
         targets = {"before": self.models.target(round_name(0))}
         if best:
             targets |= {"control": self.control(best)} if control else {}
@@ -57,7 +73,7 @@ class FinalLook:
             name: self.yardstick.measure(target, self.setting.test, self.tell(phase="test", model=name))
             for name, target in targets.items()
         }
-        tested = Tested(found["before"], found.get("after", found["before"]), found.get("control"), len(looks) + 1)
+        tested = Tested(found["before"], found.get("after", found["before"]), found.get("control"), number)
         stem = f"state/final-{tested.looks:03d}"
         tables = {f"{stem}-{part}.json": table for part, table in numbers_tables(tested, protocol).items()}
         files = {f"{stem}.json": tested.to_json(), **tables}
@@ -70,12 +86,22 @@ class FinalLook:
         )
         return tested
 
-    def _decide(self, best: int, look: int) -> None:
-        """Commit which round is the result now, and which look at the test part is of it, where that is new."""
-        told = {"best": best, "look": look}
-        last = next(reversed(list(self.folder.commits("best"))), None)
-        if last is None or any(last.meta[key] != value for key, value in told.items()):
-            self.folder.commit({}, kind="best", **told)
+    def _look_at(self, best: int, *, control: bool) -> int:
+        """Which look at the test part is of that round: one taken before, else the next."""
+        looks = [line.meta for line in self.folder.commits("final")]
+        fits = (n for n, look in enumerate(looks, 1) if look["best"] == best and (look["control"] or not control))
+        return next(fits, len(looks) + 1)
+
+    def _decide(self, told: Mapping[str, Any], look: int) -> None:
+        """Commit the result, what was asked of it, and which look at the test part is of it, where that is new."""
+        now, last = {**told, "look": look}, last_result(self.folder)
+        if any(key not in last or last[key] != value for key, value in now.items()):
+            self.folder.commit({}, kind="best", **now)
+
+
+def last_result(folder: Store) -> dict[str, Any]:
+    """The facts of the run's last result: best, look, until, met, verdicts; nothing where there is none."""
+    return next((dict(line.meta) for line in reversed(list(folder.commits("best")))), {})
 
 
 def last_look(folder: Store) -> Line | None:

@@ -18,9 +18,10 @@ from assay.core.units import budget, number, seconds
 from assay.engines.checks import ignored
 from assay.engines.final_look import FinalLook
 from assay.engines.fuzz import offered, rehearse
-from assay.engines.hardened import INTERRUPTED, Hardened, Round, Tested
+from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_subject import Model, Subject, subject_of
+from assay.engines.judge import Judge
 from assay.engines.rounds import Rounds, Say, Setting, Stopped
 from assay.engines.session import session
 from assay.engines.stop import Stopper
@@ -116,7 +117,9 @@ def harden(
     ):
         models = Models(folder, subject.target, facts_of(model, subject.target), mark)
         parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds))
-        told = _Work(Rounds(*parts), FinalLook(*parts), requirement, labels, limits, stop).go(protocol)
+        work = Rounds(*parts)
+        judge = Judge(requirement, labels, work.done)
+        told = _Work(work, FinalLook(*parts), judge, limits, stop).go(protocol)
     found = replace(told, check=subject.command(told.run, told.best, yardstick))
     if copied is not None:
         write_atomic(copied, told.model.read_bytes())
@@ -157,40 +160,33 @@ class _Teller:
 class _Work:
     """From the original model to the last number."""
 
-    def __init__(
-        self,
-        work: Rounds,
-        look: FinalLook,
-        requirement: Requirement,
-        labels: Mapping[str, str],
-        limits: _Limits,
-        stop: Stopper,
-    ) -> None:
-        self.work, self.look, self.requirement, self.labels = work, look, requirement, labels
-        self.limits, self.stop = limits, stop
+    def __init__(self, work: Rounds, look: FinalLook, judge: Judge, limits: _Limits, stop: Stopper) -> None:
+        self.work, self.look, self.judge, self.limits, self.stop = work, look, judge, limits, stop
         self.began = clock.monotonic() - float(work.folder.stats().get("seconds", 0.0))
 
     def go(self, protocol: dict[str, Any]) -> Hardened:
         """Rounds, control, and the look at the test part; what was done already is read from the run."""
         test: Tested | None = None
+        control = self.limits.control
+        if self.work.done:
+            self.look.asked(self.judge.told(), control=control)
         try:
             stopped = self._rounds()
-            test = self.look.test(self._best(), control=self.limits.control, protocol=protocol)
+            test = self.look.test(self.judge.told(), control=control, protocol=protocol)
         except Stopped:
             stopped = INTERRUPTED
         finally:
             self._write_stats()
         if not self.work.done:
             raise Interrupted("stopped before the original model was measured; the same command starts again")
-        best = self._best()
-        shares = self.work.done[best].measured.shares()
+        best = self.judge.best()
         return Hardened(
             run=self.work.folder.path,
             model=self.work.folder.path / f"models/round-{best:03d}.safetensors",
-            requirement=self.requirement,
-            verdicts=self.requirement.check(self._numbers(self.work.done[best])),
-            shares=shares | {name: shares[label] for name, label in self.labels.items()},
-            met=self._met(self.work.done[best]),
+            requirement=self.judge.requirement,
+            verdicts=self.judge.verdicts(best),
+            shares=self.judge.shares(best),
+            met=self.judge.met(self.work.done[best]),
             best=best,
             rounds=tuple(self.work.done),
             stopped=stopped,
@@ -205,7 +201,7 @@ class _Work:
         if not self.work.done:
             self.work.original()
             self._write_stats()
-        while not any(map(self._met, self.work.done)):
+        while not any(map(self.judge.met, self.work.done)):
             longest = max((r.seconds for r in self.work.done[1:]), default=0.0)
             if len(self.work.done) > self.limits.rounds:
                 return "all rounds done"
@@ -217,23 +213,6 @@ class _Work:
             if self.stop.interrupted:
                 raise Stopped
         return "requirement met"
-
-    def _numbers(self, done: Round) -> dict[str, float]:
-        """The round's numbers, also under the names the requirement has for them."""
-        numbers = done.measured.numbers(self.work.done[0].measured)
-        return numbers | {name: numbers[label] for name, label in self.labels.items()}
-
-    def _met(self, done: Round) -> bool:
-        """Whether the requirement holds, by numbers that can be trusted."""
-        return not done.measured.unreliable and self.requirement.met(self._numbers(done))
-
-    def _best(self) -> int:
-        """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack."""
-
-        def rank(done: Round) -> tuple[bool, bool, tuple[float, ...]]:
-            return self._met(done), not done.measured.unreliable, self.requirement.slacks(self._numbers(done))
-
-        return max(self.work.done, key=rank).number
 
     def _seconds(self) -> float:
         return clock.monotonic() - self.began

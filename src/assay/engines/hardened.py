@@ -197,11 +197,6 @@ class Hardened:
         """Whether a trust check spoils the numbers that decide."""
         return self.rounds[self.best].measured.unreliable
 
-    def undecided(self, verdict: Verdict) -> bool:
-        """Whether the bound lies within the 95 % interval of the accuracy; other numbers have no interval here."""
-        share = self.shares.get(verdict.clause.name)
-        return share is not None and len({verdict.clause.holds(end) for end in share.ci95}) > 1
-
     def to_json(self) -> dict[str, Any]:
         tested: dict[str, Any] = {"before": None, "control": None, "after": None, "test_looks": 0}
         original = self.rounds[0].measured
@@ -209,7 +204,7 @@ class Hardened:
             "met": self.met,
             "until": str(self.requirement),
             "unreliable": self.unreliable,
-            "verdicts": [self._verdict(verdict) for verdict in self.verdicts],
+            "verdicts": self.verdict_rows(),
             **(tested if self.test is None else self.test.to_json()),
             "rounds": [
                 r.to_json() | {"seconds": round(r.seconds, 2), "numbers": finite(r.measured.numbers(original))}
@@ -224,10 +219,9 @@ class Hardened:
             "protocol": self.protocol,
         }
 
-    def _verdict(self, verdict: Verdict) -> dict[str, Any]:
-        share = self.shares.get(verdict.clause.name)
-        spread = {} if share is None else {k: v for k, v in share.to_json().items() if k != "accuracy"}
-        return verdict.to_json() | spread | {"undecided": self.undecided(verdict), "unreliable": self.unreliable}
+    def verdict_rows(self) -> list[dict[str, Any]]:
+        """The verdicts with their intervals, for JSON."""
+        return [verdict_row(verdict, self.shares, unreliable=self.unreliable) for verdict in self.verdicts]
 
     def __repr__(self) -> str:
         said = ", ".join(f"{v.clause} {'met' if v.met else 'not met'} ({v.value:.3f})" for v in self.verdicts)
@@ -235,6 +229,16 @@ class Hardened:
 
 
 INTERRUPTED = "interrupted"
+NO_CONTROL = "no round was better than the original; no control was trained"
+
+
+def verdict_row(verdict: Verdict, shares: Mapping[str, Share], *, unreliable: bool) -> dict[str, Any]:
+    """A verdict for JSON and journal, with interval and n where its number is one of the accuracies."""
+    share = shares.get(verdict.clause.name)
+    spread = {} if share is None else {k: v for k, v in share.to_json().items() if k != "accuracy"}
+    # an accuracy is undecided where the bound lies within its interval; other numbers have none here
+    undecided = share is not None and len({verdict.clause.holds(end) for end in share.ci95}) > 1
+    return verdict.to_json() | spread | {"undecided": undecided, "unreliable": unreliable}
 
 
 def finite(numbers: Mapping[str, float]) -> dict[str, float]:
@@ -263,7 +267,11 @@ def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[
 
 def looked(times: int) -> str:
     """How often the test part was looked at."""
-    return f"test part looked at {'once' if times == 1 else f'{times} times'}"
+    return f"test part looked at {often(times)}"
+
+
+def often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def title_of(protocol: Mapping[str, Any]) -> str:

@@ -7,9 +7,10 @@ from rich.table import Table
 
 from assay.core.units import clock
 from assay.engines.evaluation import Share
-from assay.engines.hardened import Hardened, Round, Tested, looked, title_of
+from assay.engines.hardened import NO_CONTROL, Hardened, Round, Tested, looked, title_of
 from assay.outputs.screen import eval_line, fuzz_line, plain
 from assay.outputs.tables import before_after_table
+from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
 
 
 def rounds_table(told: Hardened) -> Table:
@@ -45,17 +46,12 @@ def verdict_table(told: Hardened) -> Table:
     star = "*" * told.unreliable
     table = Table(
         title=f"requirement, on the validation part, round {told.best}{star}",
-        caption="met goes by the measured number itself; undecided: the bound lies within its 95 % interval (Wilson), "
-        "more --val-cases may decide" + ("; * unreliable, see below: meets nothing" if star else ""),
+        caption=MEANING + ("; * unreliable, see below: meets nothing" if star else ""),
     )
-    for column in ("clause", "measured", "95 % interval", "n", ""):
+    for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("clause", "") else "right")
-    for verdict in told.verdicts:
-        share = told.shares.get(verdict.clause.name)
-        low, high = (0.0, 0.0) if share is None else share.ci95
-        spread = ("–", "–") if share is None else (f"{low:.4g}–{high:.4g}", f"{share.n}")
-        said = ("met" if verdict.met else "NOT met") + star + (", undecided" if told.undecided(verdict) else "")
-        table.add_row(plain(str(verdict.clause)), f"{verdict.value:.4g}", *spread, said)
+    for row in told.verdict_rows():
+        table.add_row(*verdict_cells(row))
     return table
 
 
@@ -64,6 +60,8 @@ def test_tables(told: Hardened, test: Tested) -> list[Table]:
     title = title_of(told.protocol)
     white = before_after_table(_starred(test, test.white_box()), f"white box: {title}")
     white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {looked(test.looks)}"
+    if not told.best:
+        white.caption += f"\n{NO_CONTROL}"
     static = before_after_table(_starred(test, test.static()), f"static: {title}")
     static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
     return [white, static]

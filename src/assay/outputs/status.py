@@ -6,12 +6,14 @@ from typing import Any
 
 from assay.core.lock import holder
 from assay.core.store import Store
+from assay.outputs.verdicts import outcome, verdict_cells
 
 
 def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
     begin = run.lines[0].meta if run.lines else {}
     stats, alive = run.stats(), _alive(run)
+    result = next((line.meta for line in reversed(list(run.commits("best")))), {})
     return {
         "run": run.name,
         "path": str(run.path),
@@ -22,7 +24,10 @@ def run_status(run: Store) -> dict[str, Any]:
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
-        "best": next((line.meta["best"] for line in reversed(list(run.commits("best")))), None),
+        "best": result.get("best"),
+        "until": result.get("until"),
+        "met": result.get("met"),
+        "verdicts": result.get("verdicts", []),
         "test_looks": len(list(run.commits("final"))) or None,
         "seconds": stats.get("seconds"),
         "damage": run.damage,
@@ -52,6 +57,9 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
         shown["seconds"] = f"{shown['seconds']:.1f}"
     if "rounds" in shown:
         shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
+    if told["verdicts"]:
+        shown["met"] = outcome(told["verdicts"], met=told["met"])
+        shown["verdicts"] = "\n".join(map(_verdict, told["verdicts"]))
     if "damage" in shown:
         shown["damage"] = "\n".join(shown["damage"])
     if "quarantine" in shown:
@@ -70,3 +78,10 @@ def _round(told: dict[str, Any]) -> str:
     learned = f", {told['found']} found, {told['selected']} selected" if told["round"] else " (the original)"
     trust = f", UNRELIABLE ({', '.join(told['warnings'])})" if told["unreliable"] else ""
     return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}{trust}"
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """A clause of the requirement in one line."""
+    clause, measured, interval, n, said = verdict_cells(row)
+    spread = f" (95 % interval {interval}, n={n})" if "ci95" in row else ""
+    return f"{clause}: {measured}{spread}, {said}"

@@ -1,6 +1,9 @@
 """Hardening: what spoils, bounds or dates its numbers is told everywhere they are."""
 
 import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from assay.outputs.harden_tables import test_tables as tables_of_test
 from assay.outputs.harden_tables import verdict_table, warning_lines
 from assay.outputs.report.build import report
 from assay.outputs.status import readable, run_status
+from assay.outputs.verdicts import outcome
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import trained_with
@@ -132,6 +136,114 @@ def test_the_report_shows_the_look_at_the_model_that_is_best_now() -> None:
     lines = len(store.read(told.run).lines)
     hardened()
     assert len(store.read(told.run).lines) == lines, "the same result is not told twice"
+
+
+def asked(run: Path) -> list[tuple[str, int, int, bool]]:
+    """Every requirement the journal tells of, with the result, the look at the test part and whether it was met."""
+    lines = store.read(run).commits("best")
+    return [(m["until"], m["best"], m["look"], m["met"]) for m in (line.meta for line in lines)]
+
+
+def test_every_requirement_asked_is_committed_and_another_one_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    told = hardened(until="pgd>=0.95", rounds=0)
+    hardened(until="pgd>=95%", rounds=0)
+    assert asked(told.run) == [("pgd>=0.95", 0, 1, False)]
+    (line,) = store.read(told.run).commits("best")
+    low, high = Share(0, 64).ci95
+    spread = {"n": 64, "ci95": [round(low, 6), round(high, 6)]}
+    verdict = {"clause": "pgd>=0.95", "value": 0.0, "met": False, "undecided": False, "unreliable": False}
+    assert line.meta["verdicts"] == [verdict | spread]
+    assert caplog.record_tuples == []
+    hardened(until="clean>=0.9", rounds=0)
+    said = "run h was hardened until 'pgd>=0.95'; this asks 'clean>=0.9'; its test part was looked at once"
+    assert caplog.record_tuples == [("assay", logging.WARNING, said)]
+    assert asked(told.run) == [("pgd>=0.95", 0, 1, False), ("clean>=0.9", 0, 1, True)]
+
+
+def test_another_requirement_is_committed_before_its_first_round() -> None:
+    run = hardened(rounds=0).run
+
+    def broken_off(_: Mapping[str, Any]) -> None:
+        raise RuntimeError("broken off")
+
+    with pytest.raises(RuntimeError, match="broken off"):
+        hardened(until="pgd>=0.5", progress=broken_off)
+    assert asked(run) == [("pgd>=0.95", 0, 1, False), ("pgd>=0.5", 0, 1, False)]
+
+
+def test_another_requirement_before_the_test_part_was_looked_at_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    def at_the_test(numbers: Mapping[str, Any]) -> None:
+        if numbers["phase"] == "test":
+            raise RuntimeError("broken off")
+
+    with pytest.raises(RuntimeError, match="broken off"):
+        hardened(rounds=0, progress=at_the_test)
+    told = hardened(rounds=0, until="pgd>=0.5")
+    assert asked(told.run) == [("pgd>=0.95", 0, 1, False), ("pgd>=0.5", 0, 1, False)]
+    assert caplog.record_tuples == []
+
+
+def test_status_and_report_say_whether_the_requirement_was_met() -> None:
+    told = hardened(until="pgd>=0.95, clean_drop<=0.01, clean>=0.99", rounds=0)
+    status = run_status(store.read(told.run))
+    assert (status["until"], status["met"]) == ("pgd>=0.95, clean_drop<=0.01, clean>=0.99", False)
+    assert status["verdicts"] == told.to_json()["verdicts"]
+    shown = readable(status)
+    assert (shown["until"], shown["met"]) == ("pgd>=0.95, clean_drop<=0.01, clean>=0.99", "NOT met")
+    assert shown["verdicts"].splitlines() == [
+        "pgd>=0.95: 0 (95 % interval 0–0.05662, n=64), NOT met",
+        "clean_drop<=0.01: 0, met",
+        "clean>=0.99: 1 (95 % interval 0.9434–1, n=64), met, undecided",
+    ]
+    page = report(told.run).read_text()
+    assert "<code>pgd&gt;=0.95, clean_drop&lt;=0.01, clean&gt;=0.99</code>: <strong>NOT met</strong>" in page
+    row = "<tr><td>clean&gt;=0.99</td><td>1</td><td>0.9434–1</td><td>64</td><td>met, undecided</td></tr>"
+    assert row in page
+    hardened(until="clean>=0.99", rounds=0)
+    assert readable(run_status(store.read(told.run)))["met"] == "met, undecided"
+    assert "<code>clean&gt;=0.99</code>: <strong>met, undecided</strong>" in report(told.run).read_text()
+
+
+@pytest.mark.parametrize(
+    ("right", "said"), [(95, "met"), (82, "met, undecided"), (78, "NOT met, undecided"), (60, "NOT met")]
+)
+def test_the_outcome_is_undecided_only_where_the_intervals_leave_it_open(right: int, said: str) -> None:
+    told = judged(right)
+    assert outcome(told.verdict_rows(), met=told.met) == said
+    lost = {"clause": "fol<=0.1", "value": 1.0, "met": False, "undecided": False, "unreliable": False}
+    assert outcome([*told.verdict_rows(), lost], met=False) == "NOT met"
+    spoiled = judged(right, [{"name": "planted", "message": "too good to be true", "see": ""}])
+    assert outcome(spoiled.verdict_rows(), met=False) == "NOT met, unreliable"
+
+
+def test_runs_that_did_not_commit_their_requirement_are_shown_and_continued_as_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = hardened(rounds=0).run
+    lines = store.read(run).lines
+    kept = [replace(n, meta={k: v for k, v in n.meta.items() if k not in ("until", "met", "verdicts")}) for n in lines]
+    (run / "journal.jsonl").write_bytes(b"".join(line.encode() for line in kept))
+    shown = readable(run_status(store.read(run)))
+    assert shown["best"] == "0"
+    assert not {"until", "met", "verdicts"} & shown.keys()
+    assert 'id="requirement"' not in report(run).read_text()
+    hardened(until="pgd>=0.5", rounds=0)
+    assert caplog.record_tuples == []
+    assert readable(run_status(store.read(run)))["until"] == "pgd>=0.5"
+
+
+def test_screen_and_report_say_why_there_is_no_control() -> None:
+    said = "o round was better than the original; no control was trained"
+    told = hardened(until="clean>=1", control=True)
+    assert told.test is not None
+    assert (told.best, told.control) == (0, None)
+    assert f"n{said}" in " ".join(text_of(tables_of_test(told, told.test)[0]).split())
+    assert f"Test part looked at once. N{said}.</p>" in report(told.run).read_text()
+    better = hardened(run="better", control=True)
+    assert better.test is not None
+    assert better.control is not None
+    assert said not in " ".join(text_of(tables_of_test(better, better.test)[0]).split())
+    assert said not in report(better.run).read_text()
 
 
 def test_out_of_another_hardening_is_not_overwritten() -> None:

@@ -17,12 +17,13 @@ from assay.core.ids import case_ids
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
-from assay.engines.final_look import last_look
+from assay.engines.final_look import last_look, last_result
 from assay.engines.found import load_failures, summary
-from assay.engines.hardened import Round, looked
+from assay.engines.hardened import NO_CONTROL, Round, looked
 from assay.engines.rounds import rounds_of
 from assay.engines.stored import class_names
 from assay.outputs.tables import percent
+from assay.outputs.verdicts import COLUMNS, MEANING, outcome, verdict_cells
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -60,6 +61,7 @@ def report(run: str | Path) -> Path:
         begin=begin,
         facts=_facts(folder),
         numbers=_numbers(folder),
+        requirement=_requirement(folder),
         rounds=_rounds(rounds),
         spoiled=_spoiled(rounds),
         cards=_cards(folder, out),
@@ -95,11 +97,30 @@ def _numbers(folder: Store) -> list[dict[str, Any]]:
     for line in folder.commits("numbers"):
         tables += [json.loads(folder.file(name)) for name in line.files]
     look = last_look(folder)
-    for name in look.meta["tables"] if look is not None else ():
+    if look is None:
+        return tables
+    said = [looked(len(list(folder.commits("final")))), *([] if look.meta["best"] else [NO_CONTROL])]
+    for name in look.meta["tables"]:
         table = json.loads(folder.file(name))
-        times = looked(len(list(folder.commits("final"))))
-        tables.append(table | {"note": f"{table['note']} {times.capitalize()}."})
+        tables.append(table | {"note": " ".join([table["note"], *(f"{line.capitalize()}." for line in said)])})
     return tables
+
+
+def _requirement(folder: Store) -> dict[str, Any] | None:
+    """What was asked last of a hardening run and the verdict on its result; None where the journal does not tell."""
+    told = last_result(folder)
+    if "until" not in told:
+        return None
+    rows = told["verdicts"]
+    star = "; * unreliable, see below: meets nothing" if any(row["unreliable"] for row in rows) else ""
+    return {
+        "until": told["until"],
+        "best": told["best"],
+        "outcome": outcome(rows, met=told["met"]),
+        "columns": COLUMNS,
+        "rows": [verdict_cells(row) for row in rows],
+        "note": f"{MEANING[0].upper()}{MEANING[1:]}{star}.",
+    }
 
 
 def _rounds(rounds: list[Round]) -> list[dict[str, str]]:

@@ -1,0 +1,46 @@
+"""The judge of hardening: which round is the result, and what the requirement says of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.core.requirement import Requirement, Verdict
+from assay.engines.evaluation import Share
+from assay.engines.hardened import Round, verdict_row
+
+
+class Judge:
+    """Holds the rounds of a run, which grow, against a requirement; ``labels`` are the attacks behind its names."""
+
+    def __init__(self, requirement: Requirement, labels: Mapping[str, str], rounds: list[Round]) -> None:
+        self.requirement, self.labels, self.rounds = requirement, labels, rounds
+
+    def met(self, done: Round) -> bool:
+        """Whether the requirement holds, by numbers that can be trusted."""
+        return not done.measured.unreliable and self.requirement.met(self._numbers(done))
+
+    def best(self) -> int:
+        """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack."""
+
+        def rank(done: Round) -> tuple[bool, bool, tuple[float, ...]]:
+            return self.met(done), not done.measured.unreliable, self.requirement.slacks(self._numbers(done))
+
+        return max(self.rounds, key=rank).number
+
+    def verdicts(self, number: int) -> tuple[Verdict, ...]:
+        return self.requirement.check(self._numbers(self.rounds[number]))
+
+    def shares(self, number: int) -> dict[str, Share]:
+        """The round's accuracies, also under the names the requirement has for them."""
+        shares = self.rounds[number].measured.shares()
+        return shares | {name: shares[label] for name, label in self.labels.items()}
+
+    def told(self) -> dict[str, Any]:
+        """The result and the verdict on it, as the journal keeps them."""
+        best = self.best()
+        shares, unreliable = self.shares(best), self.rounds[best].measured.unreliable
+        rows = [verdict_row(verdict, shares, unreliable=unreliable) for verdict in self.verdicts(best)]
+        return {"best": best, "until": str(self.requirement), "met": self.met(self.rounds[best]), "verdicts": rows}
+
+    def _numbers(self, done: Round) -> dict[str, float]:
+        numbers = done.measured.numbers(self.rounds[0].measured)
+        return numbers | {name: numbers[label] for name, label in self.labels.items()}
