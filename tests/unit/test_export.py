@@ -16,7 +16,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.ids import case_ids
 from assay.engines.blocks import load_examples
 from assay.engines.found import Found
-from assay.engines.select import selection
+from assay.engines.select import select
 from assay.subjects.bench import Data, fitted
 from assay.subjects.sources.load import load_target
 
@@ -52,7 +52,7 @@ def test_an_npz_holds_every_value_and_loads_as_data(found: Found, digits_model: 
 
 
 def test_a_selection_comes_out_in_its_order_with_its_score(found: Found) -> None:
-    picked = selection("shown", by="top(score=gini)", k=7)
+    picked = select("shown", by="top(score=gini)", k=7)
     path, cases = assay.export("shown", selected=picked.number)
     assert (path.name, cases) == ("shown-selected-001.npz", 7)
     with np.load(path) as arrays:
@@ -103,7 +103,7 @@ def test_images_of_some_classes_only_load_with_the_labels_they_had(
         "    return torch.isin(cases.y, torch.tensor([2, 3, 6])).nonzero().flatten()[:k]\n"
     )
     count = int(torch.isin(found.load().y, torch.tensor([2, 3, 6])).sum())
-    picked = selection("shown", by="some.py:some", k=count)
+    picked = select("shown", by="some.py:some", k=count)
     folder, _ = assay.export("shown", to="images", selected=picked.number)
     again = assay.load_data(f"dir:{folder}")
     assert again.spec.classes == ("2", "3", "6")

@@ -52,12 +52,11 @@ def fuzz(
     from assay.core.errors import INTERRUPTED
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
-    from assay.engines.fuzz import offered
     from assay.engines.quality import quality_of, witness_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
     from assay.outputs.tables import quality_facts
-    from assay.recipes.recipe import resolve
+    from assay.recipes.recipe import ball_of, resolve
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
@@ -70,7 +69,7 @@ def fuzz(
     }
     campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
     if show_config:
-        stages = resolve(campaign.recipe, campaign.changes, offered(eps, norm)).config()
+        stages = resolve(campaign.recipe, campaign.changes, ball_of(eps, norm)).config()
         typer.echo(dumps(campaign.tables | {"recipe": stages}), nl=False)
         return
     judge, named = None, tuple[str, ...]()

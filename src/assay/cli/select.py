@@ -35,7 +35,7 @@ def select(
 ) -> None:
     """Pick the cases of a run worth most and keep the choice in the run. The same command adds nothing."""
     from assay.core import store
-    from assay.engines.select import selection
+    from assay.engines.select import select as work
     from assay.outputs.export import check_place, export, format_of
     from assay.outputs.screen import show_notices
     from assay.outputs.show import facts_table, show
@@ -44,7 +44,7 @@ def select(
     if out is not None:  # before the work, not after it
         check_place(out, format_of(out), store.find_run(run))
     moments = {"mean": options.channels(mean), "std": options.channels(std)}
-    picked = selection(
+    picked = work(
         run,
         by=by,
         k=k,

@@ -35,6 +35,20 @@ def budget(text: str | float) -> float:
     return value
 
 
+def count(text: str | int, of: int, what: str) -> int:
+    """How many cases: a number, or a share of ``of`` such as ``10%``, of which one is the least.
+
+    >>> count("10%", 55, "-k"), count(7, 55, "-k")
+    (6, 7)
+    """
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", str(text))
+    if share is not None and 0 < float(share[1]) <= 100:
+        return max(1, round(float(share[1]) / 100 * of))
+    if not re.fullmatch(r"\d+", str(text)) or not int(text):
+        raise UsageError(f"{what} is a number of cases, or a share such as 10% (of {of}), got {text!r}")
+    return int(text)
+
+
 def seconds(text: str | float) -> float:
     """A duration from ``90``, ``30s``, ``10m`` or ``1h30m``.
 

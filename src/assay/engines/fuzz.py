@@ -1,6 +1,5 @@
 """Fuzzing: schedule, mutate, judge, commit, until the budget is spent. Same command, same run: it goes on."""
 
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,20 +13,19 @@ from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.core.units import budget, seconds
+from assay.core.units import seconds
 from assay.engines.campaign import Campaign, Progress
 from assay.engines.found import Found
 from assay.engines.lanes import Lanes
+from assay.engines.protocol import warn_of_large
 from assay.engines.session import session
-from assay.recipes.recipe import Recipe, Stages, resolve
+from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
 from assay.stages.objective import Look, check_curvature
 from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require, require_gradients
-
-log = logging.getLogger("assay")
 
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
@@ -71,8 +69,9 @@ def fuzz(
     seeds_from = load_data(data, part="train", size=size)
     target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
     seeds_from = fitted(target, seeds_from)
-    _warn_of_large(eps, norm, seeds_from)
-    stages = resolve(recipe, changes or {}, offered(eps, norm))
+    ball = ball_of(eps, norm)
+    warn_of_large(ball["eps"], ball["norm"], seeds_from)
+    stages = resolve(recipe, changes or {}, ball)
     require(target, stages.needs(), f"recipe {stages.name!r}")
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
     if "grad" in stages.needs():
@@ -121,17 +120,6 @@ def fuzz(
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
             open_units = 1 if deterministic else 1 + math.ceil(OPEN_SEEDS * width / group)
             return campaign.go(width, open_units, config["budget"])
-
-
-def offered(eps: str | float | None, norm: str | None) -> dict[str, Any]:
-    """What every stage of a recipe may take: a ball is one of linf where nobody names its norm."""
-    return {"eps": None if eps is None else budget(eps), "norm": norm or (None if eps is None else "linf")}
-
-
-def _warn_of_large(eps: str | float | None, norm: str | None, data: Data) -> None:
-    low, high = data.spec.bounds
-    if eps is not None and norm in (None, "linf") and budget(eps) > high - low:
-        log.warning("eps %s is larger than the whole range [%g, %g] of the inputs", eps, low, high)
 
 
 def _number(what: str, given: int | str, usual: Mapping[str, int], target: Target) -> int:

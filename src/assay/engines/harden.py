@@ -14,10 +14,10 @@ from assay.core import environment, store
 from assay.core.errors import Interrupted, UsageError
 from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.requirement import Requirement
-from assay.core.units import budget, number, seconds
+from assay.core.units import budget, count, seconds
 from assay.engines.checks import ignored
 from assay.engines.final_look import FinalLook
-from assay.engines.fuzz import offered, rehearse
+from assay.engines.fuzz import rehearse
 from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_subject import Model, Subject, subject_of
@@ -27,7 +27,7 @@ from assay.engines.session import session
 from assay.engines.stop import Stopper
 from assay.engines.train import writable
 from assay.engines.yardstick import Yardstick, suite_for
-from assay.recipes.recipe import Recipe, hardening, resolve
+from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
 from assay.subjects.bench import Bench, Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.target import require
@@ -80,7 +80,7 @@ def harden(
         model, data, val_cases=val_cases, test_cases=test_cases, size=size, mean=mean, std=std, device=device
     )
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
-    ball = offered(eps, norm)
+    ball = ball_of(eps, norm)
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
     full, labels = suite_for(after.suite, requirement.attacks, ball)
     after = replace(after, suite=full)
@@ -99,7 +99,7 @@ def harden(
         splits=subject.splits,
         val=subject.val,
         test=subject.test,
-        per_round=_count(per_round, len(subject.splits.part("train"))),
+        per_round=count(per_round, len(subject.splits.part("train")), "per_round"),
         fuzzing=_fuzzing(fuzz_time, fuzz_cases, deterministic),
         seed=seed,
         deterministic=deterministic,
@@ -238,16 +238,6 @@ def _config(subject: Subject, setting: Setting, yardstick: Yardstick) -> dict[st
         "recipe": setting.stages.config() | setting.after.config(),
         "ball": {"eps": budget(setting.eps), "norm": yardstick.norm, **ignoring},
     }
-
-
-def _count(per_round: str | int, of: int) -> int:
-    """How many cases: a number, or a share of the training part such as ``10%``."""
-    text = str(per_round)
-    value = number(text.removesuffix("%"), "per_round")
-    count = round(value / 100 * of) if text.endswith("%") else value
-    if count != int(count) or count < 1:
-        raise UsageError(f"per_round is a number of cases, or a share such as 10% (of {of}), got {per_round!r}")
-    return int(count)
 
 
 def _fuzzing(time: str | float | None, cases: int | None, deterministic: bool) -> dict[str, Any]:

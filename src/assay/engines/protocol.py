@@ -30,9 +30,7 @@ def protocol_of(
 ) -> dict[str, Any]:
     """Model, data, ball, attacks with all their parameters, seed, versions."""
     size, norm = _ball(attacks, curve=curve)
-    low, high = data.spec.bounds
-    if norm == "linf" and size is not None and size > high - low:
-        log.warning("eps %g is larger than the whole range [%g, %g] of the inputs", size, low, high)
+    warn_of_large(size, norm, data)
     for name, attack in attacks.items():
         reach = attack.params.get("steps", 1) * attack.params.get("step", 1.0)
         if reach < 1:
@@ -54,6 +52,13 @@ def protocol_of(
         "assay": version_of("assay"),
         "torch": torch.__version__,
     }
+
+
+def warn_of_large(size: float | None, norm: str | None, data: Data) -> None:
+    """Tell of a ball that holds every input there is."""
+    low, high = data.spec.bounds
+    if norm == "linf" and size is not None and size > high - low:
+        log.warning("eps %g is larger than the whole range [%g, %g] of the inputs", size, low, high)
 
 
 def _ball(attacks: Mapping[str, Bound], *, curve: bool) -> tuple[float | None, str | None]:

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +17,11 @@ from assay.core.registry import Bound, bind
 from assay.core.shards import decode, encode
 from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
-from assay.engines.fuzz import offered
+from assay.core.units import count
 from assay.engines.run_target import Model, target_of
 from assay.engines.session import session
 from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
+from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data
 from assay.subjects.data.load import load_data
@@ -52,6 +52,12 @@ class Selection:
     def file(self) -> str:
         return _file(self.number)
 
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} of {self.of} cases of {self.run.name} by {self.by}>"
+
 
 def select(
     run: str | Path,
@@ -68,7 +74,7 @@ def select(
     device: str = "auto",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
-) -> Cases:
+) -> Selection:
     """The ``k`` cases of a run that a selector picks, in its order; all of them where there are fewer.
 
     ``k`` is a number, or a share such as ``10%`` of the cases to pick from: those that fail. Of a saved evaluation
@@ -78,42 +84,8 @@ def select(
     those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
     net.
     """
-    return selection(
-        run,
-        by=by,
-        k=k,
-        every=every,
-        static=static,
-        model=model,
-        data=data,
-        eps=eps,
-        norm=norm,
-        seed=seed,
-        device=device,
-        mean=mean,
-        std=std,
-    ).cases
-
-
-def selection(
-    run: str | Path,
-    *,
-    by: Step,
-    k: int | str,
-    every: bool = False,
-    static: bool = False,
-    model: Model | None = None,
-    data: str | Data | None = None,
-    eps: str | float | None = None,
-    norm: str | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    mean: tuple[float, ...] = (),
-    std: tuple[float, ...] = (),
-) -> Selection:
-    """As ``select``, with what a screen tells of it."""
-    _count(k, 100)  # before the work, not after it
-    chosen = bind("selector", *step(by), offered(eps, norm))
+    count(k, 100, "-k")  # before the work, not after it
+    chosen = bind("selector", *step(by), ball_of(eps, norm))
     with store.continued(store.find_run(run)) as folder, session():
         cases = stored_cases(folder)
         pool = pool_of(folder, cases, every=every, static=static)
@@ -123,7 +95,7 @@ def selection(
         if chosen.entry.needs:
             require(target, chosen.entry.needs, f"selector {chosen.entry.name!r}")
         told = "" if model is None else target.fingerprint()
-        return _selected(folder, Bench(target), cases, pool, chosen, _count(k, len(pool.rows)), seed, told)
+        return _selected(folder, Bench(target), cases, pool, chosen, count(k, len(pool.rows), "-k"), seed, told)
 
 
 def _selected(
@@ -140,16 +112,6 @@ def _selected(
     files["rows"] = pool.rows[files["rows"]]  # rows of all that the run holds
     run.commit({_file(len(done) + 1): encode(files)}, kind="select", score=score, **asked)
     return _kept(run, len(done) + 1, cases, new=True)
-
-
-def _count(k: int | str, of: int) -> int:
-    """How many cases: a number, or a share of ``of``, of which one is the least."""
-    text = str(k)
-    if re.fullmatch(r"\d+(\.\d+)?%", text) and 0 < (share := float(text[:-1])) <= 100:
-        return max(1, round(share / 100 * of))
-    if not re.fullmatch(r"\d+", text) or not int(text):
-        raise UsageError(f"-k is how many cases to pick: a share such as 10%, or a number from 1 up; got {k}")
-    return int(text)
 
 
 def _code(chosen: Bound) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from assay.core.errors import UsageError
 from assay.core.registry import Bound, bind, lookup
 from assay.core.specs import Params, Step, did_you_mean, split, step, written
-from assay.core.units import number
+from assay.core.units import budget, number
 
 # Which kind of stage each field of a recipe names: those of fuzzing, of which some are lists, and those of hardening.
 FIELDS = {"seeds": "seeder", "schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
@@ -84,6 +84,11 @@ class Hardening:
 
     def config(self) -> dict[str, str]:
         return {"select": self.select.text, "train": self.train.text, "suite": self.suite, "heap": self.heap}
+
+
+def ball_of(eps: str | float | None, norm: str | None) -> Params:
+    """What is offered to every stage: eps and norm as numbers and names, linf where a ball has no norm."""
+    return {"eps": None if eps is None else budget(eps), "norm": norm or (None if eps is None else "linf")}
 
 
 def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Stages:

@@ -7,6 +7,7 @@ linear and wrong elsewhere. Which is fastest depends on net and device, so an en
 difference of gradients is no fourth way: on ReLU nets it sees the kinks, not the curvature.)
 """
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from assay.core.losses import cross_entropy
 from assay.core.registry import Bound
 from assay.core.shapes import column
 from assay.subjects.bench import Bench
+
+log = logging.getLogger("assay")
 
 CURVATURES = ("double", "forward", "linear")
 AGREEMENT = 0.999  # cosine with ``double`` that another way must reach on every case but one in a hundred
@@ -124,16 +127,34 @@ def choose(look: Look, bench: Bench, cases: Cases, asked: str = "auto") -> Choic
     """The fastest way that gives the slope of ``double`` on these cases; ``asked`` where the user names one."""
     check_curvature(asked)
     bent = any("grad" in bound.entry.needs for bound in look.objective.values())
-    if asked != "auto" or not bent or not len(cases):
+    if not bent or not len(cases):
         return Choice("double" if asked == "auto" else asked, {})
+    if asked != "auto":
+        if asked != "double" and not _possible(look, bench, cases, asked):
+            raise UsageError(f"curvature {asked} needs forward derivatives, which this net does not have; use double")
+        return Choice(asked, {})
     took: dict[str, float | None] = {"double": _timed(look, bench, cases, "double")}
     for way in CURVATURES[1:]:
-        try:
-            took[way] = _timed(look, bench, cases, way) if _agree(look, bench, cases, way) else None
-        except (RuntimeError, NotImplementedError):  # an operator of the net has no forward derivative
-            took[way] = None
+        fits = _possible(look, bench, cases, way) and _agree(look, bench, cases, way)
+        took[way] = _timed(look, bench, cases, way) if fits else None
     best = min((seconds, way) for way, seconds in took.items() if seconds is not None)[1]
     return Choice(best, {way: None if s is None else round(1000 * s, 3) for way, s in took.items()})
+
+
+def _possible(look: Look, bench: Bench, cases: Cases, way: str) -> bool:
+    """Whether every operator of the net has a forward derivative; any other error is not ours to answer."""
+    try:
+        replace(look, curvature=way)(bench, cases[:1])
+    except NotImplementedError as error:
+        reason = str(error)
+    except RuntimeError as error:
+        reason = str(error)
+        if "forward AD" not in reason and "jvp" not in reason:
+            raise
+    else:
+        return True
+    log.info("curvature %s is not possible: %s", way, reason.split("\n")[0])
+    return False
 
 
 def _timed(look: Look, bench: Bench, cases: Cases, way: str) -> float:

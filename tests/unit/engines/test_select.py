@@ -17,7 +17,7 @@ from assay.core.shards import decode
 from assay.engines import select as module
 from assay.engines.blocks import load_examples
 from assay.engines.found import Found, load_failures
-from assay.engines.select import load_selection, selection
+from assay.engines.select import load_selection, select
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.sources.load import load_target
 
@@ -65,7 +65,7 @@ def found_rows(cases: Cases) -> list[tuple[float, ...]]:
 
 
 def test_random_rows_are_distinct_failures_of_the_run_and_need_no_model(live: Found) -> None:
-    picked = assay.select("live", by="random", k=5)
+    picked = assay.select("live", by="random", k=5).cases
     every = found_rows(live.load())
     assert len(picked) == 5
     assert len(set(found_rows(picked))) == 5
@@ -74,32 +74,32 @@ def test_random_rows_are_distinct_failures_of_the_run_and_need_no_model(live: Fo
 
 
 def test_the_same_call_reads_what_the_first_one_kept(live: Found) -> None:
-    first = selection("live", by="random", k=4, seed=3)
+    first = select("live", by="random", k=4, seed=3)
     journal = (live.run / "journal.jsonl").read_bytes()
-    again = selection(live.run, by="random", k=4, seed=3)
+    again = select(live.run, by="random", k=4, seed=3)
     assert (first.new, again.new) == (True, False)
     assert first.number == again.number == 1
     assert torch.equal(first.cases.x, again.cases.x)
     assert (live.run / "journal.jsonl").read_bytes() == journal
     for change in ({"seed": 4}, {"k": 5}, {"by": "top(score=l2)"}):
-        assert selection("live", **({"by": "random", "k": 4, "seed": 3} | change)).new  # type: ignore[arg-type]
+        assert select("live", **({"by": "random", "k": 4, "seed": 3} | change)).new  # type: ignore[arg-type]
     assert kept(live) == [f"selected-00{i}.safetensors" for i in (1, 2, 3, 4)]
     assert not store.read(live.run).damage
 
 
 def test_a_run_that_grew_is_selected_from_anew_and_keeps_the_old_choice(live: Found) -> None:
-    first = selection("live", by="random", k=4)
+    first = select("live", by="random", k=4)
     grown = assay.fuzz("noise", Threshold(), line(), run="live", eps=0.15, cases=4 * live.cases)
     assert grown.failures > live.failures
     assert torch.equal(load_selection(store.read(live.run), 1).cases.x, first.cases.x)
-    second = selection("live", by="random", k=4)
+    second = select("live", by="random", k=4)
     assert (second.number, second.of) == (2, grown.failures)
 
 
 def test_a_stored_column_is_a_score_and_asks_no_model(digits_run: Found, weights: Path) -> None:
     weights.unlink()
     l2 = digits_run.load().info["l2"]
-    picked = selection("digits", by="top(score=l2, largest=false)", k=6)
+    picked = select("digits", by="top(score=l2, largest=false)", k=6)
     assert picked.score == "l2"
     assert torch.equal(picked.cases.info["l2"].float(), l2.sort().values[:6])
     with pytest.raises(UsageError, match=r"model of run digits cannot be used: no such checkpoint.*give --model"):
@@ -111,7 +111,7 @@ def test_the_runs_own_model_gives_the_scores(digits_run: Found, digits_model: st
     cases = digits_run.load()
     share = load_target(digits_model)(cases.x).softmax(1)
     gini = 1 - share.square().sum(1)
-    picked = selection("digits", by="top(score=gini)", k=8)
+    picked = select("digits", by="top(score=gini)", k=8)
     assert picked.of == len(cases)
     assert torch.allclose(picked.cases.info["gini"].float(), gini.sort(descending=True).values[:8], atol=1e-5)
     stored = decode((digits_run.run / picked.file).read_bytes())
@@ -119,9 +119,7 @@ def test_the_runs_own_model_gives_the_scores(digits_run: Found, digits_model: st
 
 
 def test_eps_and_norm_reach_the_score(digits_run: Found) -> None:
-    plain, scaled = (
-        selection("digits", by="bi_end", k=6, eps=eps, norm=norm) for eps, norm in ((None, ""), (2.0, "l2"))
-    )
+    plain, scaled = (select("digits", by="bi_end", k=6, eps=eps, norm=norm) for eps, norm in ((None, ""), (2.0, "l2")))
     assert "eps=2.0" in scaled.by
     assert torch.allclose(2 * plain.cases.info["fol"], scaled.cases.info["fol"])
 
@@ -138,12 +136,12 @@ def test_a_live_net_has_to_be_given_again(live: Found, caplog: pytest.LogCapture
     with pytest.raises(UsageError, match="made with a live one; give --model"):
         assay.select("live", by="top(score=gini)", k=3)
     with caplog.at_level(logging.WARNING, "assay"):
-        same = selection("live", by="top(score=true_prob)", k=3, model=Threshold())
+        same = select("live", by="top(score=true_prob)", k=3, model=Threshold())
     assert "not the one" not in caplog.text
-    other = selection("live", by="top(score=true_prob)", k=3, model=Threshold(0.4))
+    other = select("live", by="top(score=true_prob)", k=3, model=Threshold(0.4))
     assert "not the one run live was made with" in caplog.text
     assert (same.number, other.number) == (1, 2), "another model makes another choice"
-    assert not selection("live", by="top(score=true_prob)", k=3, model=Threshold()).new
+    assert not select("live", by="top(score=true_prob)", k=3, model=Threshold()).new
 
 
 def test_the_normalisation_of_the_run_comes_with_its_net(tmp_path: Path) -> None:
@@ -168,7 +166,7 @@ def test_examples_of_a_saved_evaluation_get_their_seeds_back(
 ) -> None:
     data = assay.load_data("digits/test[20:60]")
     result = assay.evaluate(digits_model, data, suite="fgsm,pgd(steps=5)", eps=0.1, save="kept")
-    picked = selection("kept", by="top(score=fol)", k=10**6, every=True, eps=0.1, norm="linf")
+    picked = select("kept", by="top(score=fol)", k=10**6, every=True, eps=0.1, norm="linf")
     assert picked.of == len(picked.cases) == sum(o.tried for o in result.attacks.values())
     seeds = data.cases.x[picked.cases.origin - 20]
     assert torch.equal(picked.cases.info["seed_x"], seeds)
@@ -176,7 +174,7 @@ def test_examples_of_a_saved_evaluation_get_their_seeds_back(
     by_hand = (0.1 * slope.abs() - (picked.cases.x - seeds) * slope).flatten(1).sum(1)
     assert torch.allclose(picked.cases.info["fol"].float(), by_hand, atol=1e-5)
     with caplog.at_level(logging.WARNING, "assay"):
-        lost = selection("kept", by="top(score=fol)", k=10**6, eps=0.1, norm="linf", data="digits/test[:60]")
+        lost = select("kept", by="top(score=fol)", k=10**6, eps=0.1, norm="linf", data="digits/test[:60]")
     assert "the seeds of run kept are not known" in caplog.text
     assert lost.new
     assert "seed_x" not in lost.cases.info
@@ -196,7 +194,7 @@ def test_a_users_selector_is_as_good_as_ours(live: Found, tmp_path: Path) -> Non
     (tmp_path / "mine.py").write_text(
         "import torch\ndef last(bench, cases, k, *, rng):\n    'The last.'\n    return torch.arange(len(cases))[-k:]\n"
     )
-    assert torch.equal(assay.select("live", by="mine.py:last", k=3).x, live.load().x[-3:])
+    assert torch.equal(assay.select("live", by="mine.py:last", k=3).cases.x, live.load().x[-3:])
 
 
 def test_where_there_are_fewer_all_are_taken(live: Found) -> None:
@@ -204,7 +202,7 @@ def test_where_there_are_fewer_all_are_taken(live: Found) -> None:
 
 
 def test_mistakes_are_told(live: Found) -> None:
-    with pytest.raises(UsageError, match="from 1 up; got 0"):
+    with pytest.raises(UsageError, match="-k is a number of cases, or a share such as 10% .of 100., got 0"):
         assay.select("live", by="random", k=0)
     with pytest.raises(UsageError, match="unknown selector 'randum'; did you mean 'random'"):
         assay.select("live", by="randum", k=1)
@@ -235,7 +233,7 @@ def test_of_an_evaluation_failing_examples_of_one_column(
     mine = every.info["static"].bool() == asked.get("static", False)
     fails = every.info["success"].bool()
     rows = (mine & (fails | asked.get("every", False))).nonzero().flatten()
-    picked = selection("kept", by="random", k=10**6, **asked)  # type: ignore[arg-type]
+    picked = select("kept", by="random", k=10**6, **asked)  # type: ignore[arg-type]
     quiet = {} if len(success) == 2 else {"not failing": int((mine & ~fails).sum())}
     assert picked.dropped == {reason: int((~mine).sum())} | quiet
     assert picked.of == len(picked.cases) == len(rows)
@@ -257,12 +255,12 @@ def test_an_evaluation_without_such_examples_has_none_to_pick(live: Found) -> No
 
 def test_a_share_is_of_what_is_left_to_pick_from(live: Found) -> None:
     count = len(live.load())
-    assert selection("live", by="random", k="10%").k == round(0.1 * count)
+    assert select("live", by="random", k="10%").k == round(0.1 * count)
     assert len(assay.select("live", by="random", k="100%")) == count
     assert len(assay.select("live", by="random", k="0.001%")) == 1
-    assert not selection("live", by="random", k=round(0.1 * count)).new, "the same number is the same choice"
+    assert not select("live", by="random", k=round(0.1 * count)).new, "the same number is the same choice"
     for wrong in ("0%", "101%", "ten", "-3", "2.5", ""):
-        with pytest.raises(UsageError, match="a share such as 10%, or a number from 1 up; got"):
+        with pytest.raises(UsageError, match="-k is a number of cases, or a share such as 10% .of 100., got"):
             assay.select("live", by="random", k=wrong)
 
 
@@ -278,10 +276,10 @@ def test_an_edited_file_selects_anew(live: Found, tmp_path: Path, by: str) -> No
         module._digest.cache_clear()
 
     written(":3", "")
-    before = selection("live", by=by, k=3, model=Threshold())
-    assert not selection("live", by=by, k=3, model=Threshold()).new
+    before = select("live", by=by, k=3, model=Threshold())
+    assert not select("live", by=by, k=3, model=Threshold()).new
     written("-3:", "-1 * ")
-    after = selection("live", by=by, k=3, model=Threshold())
+    after = select("live", by=by, k=3, model=Threshold())
     assert (after.number, after.new) == (2, True)
     assert not torch.equal(before.cases.x, after.cases.x)
 
@@ -331,7 +329,7 @@ def by_text(tmp_path: Path) -> str:
 def test_a_hardening_gives_the_failures_of_all_its_rounds(by_text: str) -> None:
     run = hardened(by_text)
     parts = [load_failures(store.read(run / f"round-00{i}")) for i in (1, 2)]
-    picked = selection("h", by="top(score=gini)", k=10**6, device="cpu")
+    picked = select("h", by="top(score=gini)", k=10**6, device="cpu")
     assert picked.of == len(picked.cases) == sum(map(len, parts))
     rows = decode((run / picked.file).read_bytes())["rows"]
     assert torch.equal(torch.cat([part.x for part in parts])[rows], picked.cases.x)
@@ -345,7 +343,7 @@ def test_a_hardening_gives_the_failures_of_all_its_rounds(by_text: str) -> None:
 
 def test_a_round_of_a_hardening_has_the_model_it_fuzzed(by_text: str) -> None:
     run = hardened(by_text)
-    picked = selection(run / "round-002", by="top(score=gini)", k=5, device="cpu")
+    picked = select(run / "round-002", by="top(score=gini)", k=5, device="cpu")
     share = load_target(f"net.py:net@{run}/models/round-001.safetensors")(picked.cases.x).softmax(1)
     assert torch.allclose(picked.cases.info["gini"].float(), 1 - share.square().sum(1), atol=1e-5)
 

@@ -100,6 +100,8 @@ def test_a_net_without_forward_derivatives_falls_back_to_double() -> None:
 
     choice = choose(look("fol"), bench(Wrapped()), cases())
     assert choice.curvature == "double"
+    with pytest.raises(UsageError, match="needs forward derivatives, which this net does not have; use double"):
+        choose(look("fol"), bench(Wrapped()), cases(), "forward")
     assert choice.milliseconds["forward"] is None
     assert choice.milliseconds["linear"] is None
 
@@ -156,3 +158,19 @@ def test_a_confident_net_has_a_finite_slope() -> None:
     for curvature in CURVATURES:
         seen = look("fol", "true_prob", "rivals", curvature=curvature)(ground, cases(dtype=torch.float32))
         assert seen.info["slope"].isfinite().all()
+
+
+def test_only_a_missing_forward_derivative_is_answered() -> None:
+    """Another error of the net is the net's own and comes through."""
+
+    class Fickle(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls > 8:
+                raise RuntimeError("the net broke down")
+            return x
+
+    with pytest.raises(RuntimeError, match="the net broke down"):
+        choose(look("fol"), bench(Fickle()), cases())
