@@ -202,7 +202,7 @@ def test_where_there_are_fewer_all_are_taken(live: Found) -> None:
 
 
 def test_mistakes_are_told(live: Found) -> None:
-    with pytest.raises(UsageError, match="-k is a number of cases, or a share such as 10% .of 100., got 0"):
+    with pytest.raises(UsageError, match=r"-k is a number of cases, or a share such as 10% \(of 100\), got 0"):
         assay.select("live", by="random", k=0)
     with pytest.raises(UsageError, match="unknown selector 'randum'; did you mean 'random'"):
         assay.select("live", by="randum", k=1)
@@ -260,7 +260,7 @@ def test_a_share_is_of_what_is_left_to_pick_from(live: Found) -> None:
     assert len(assay.select("live", by="random", k="0.001%")) == 1
     assert not select("live", by="random", k=round(0.1 * count)).new, "the same number is the same choice"
     for wrong in ("0%", "101%", "ten", "-3", "2.5", ""):
-        with pytest.raises(UsageError, match="-k is a number of cases, or a share such as 10% .of 100., got"):
+        with pytest.raises(UsageError, match=r"-k is a number of cases, or a share such as 10% \(of 100\), got"):
             assay.select("live", by="random", k=wrong)
 
 
