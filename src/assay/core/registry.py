@@ -28,6 +28,8 @@ FOLDERS = {
     "schedule": "assay.stages.schedules",
     "score": "assay.stages.scores",
     "filter": "assay.stages.filters",
+    "criterion": "assay.stages.coverage",
+    "strategy": "assay.stages.strategies",
     "seeder": "assay.stages.seeds",
     "selector": "assay.stages.selectors",
     "trainer": "assay.stages.trainers",

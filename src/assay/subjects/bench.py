@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +14,14 @@ from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import cross_entropy
 from assay.core.specs import did_you_mean
+from assay.subjects.observer import COLUMNS, Observer, Seen
 from assay.subjects.target import Target, answer
 
 log = logging.getLogger("assay")
 
 PARTS = ("train", "val", "test")
+Made = TypeVar("Made")
+
 VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
 
 
@@ -108,11 +112,18 @@ def cut(data: Data, names: tuple[str, str], share: int, seed: int = 0) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What stages work on: the target, other models by role, the size of a chunk."""
+    """What stages work on: the target, other models by role, the size of a chunk.
+
+    ``training`` are the cases the target was trained with, for what is fitted to them; ``observer`` looks at neurons
+    where the work at hand needs them. ``kept`` remembers what stages fitted, so that it is done once.
+    """
 
     target: Target
     roles: Mapping[str, Target] = field(default_factory=dict)
     chunks: Chunks = field(default_factory=Chunks)
+    observer: Observer | None = None
+    training: "Data | None" = None
+    kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def logits(self, cases: Cases) -> Tensor:
         """The target's scores of the cases: the ``logits`` column where a step has filled it, else asked for."""
@@ -130,6 +141,40 @@ class Bench:
             return torch.autograd.grad(loss.sum(), here)[0]
 
         return self.chunks.map(ask, cases.x, cases.y)
+
+    def seen(self, cases: Cases) -> Seen:
+        """What the observer sees of the cases: their columns where a step has filled them, else asked for."""
+        if self.observer is None:
+            raise UsageError("nothing looks at neurons here")
+        if all(name in cases.info for name in COLUMNS):
+            return Seen(*(cases.info[name] for name in COLUMNS))
+        return self.observer.all(cases.x, self.chunks)
+
+    def observed(self, cases: Cases) -> Cases:
+        """The cases with the columns of what the observer sees, so that no stage has to ask for it again."""
+        seen = self.seen(cases)
+        return cases.note(**{name: getattr(seen, name) for name in COLUMNS})
+
+    def traces(self, cases: Cases, layers: str) -> Tensor:
+        """The values of the target's neurons in ``layers`` (auto, last, or patterns of names), (N, W).
+
+        They are cut from the columns of what the observer saw where these hold them, else asked for.
+        """
+        asked = self.once(f"layers {layers}", lambda: Observer.of([self.target], layers))
+        if self.observer is not None and "neurons" in cases.info:
+            have = {
+                layer.label: s for layer, s in zip(self.observer.layers[0].each, self.observer.slices, strict=False)
+            }
+            if all(layer.label in have for layer in asked.each):
+                return torch.cat([cases.info["neurons"][:, have[layer.label]] for layer in asked.each], 1)
+        return asked.all(cases.x, self.chunks).neurons
+
+    def once(self, name: str, make: Callable[[], "Made"]) -> "Made":
+        """What ``make`` gives, made the first time only."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        made: Made = self.kept[name]
+        return made
 
 
 def fitted(target: Target, data: Data) -> Data:
