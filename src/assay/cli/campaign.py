@@ -7,13 +7,13 @@ from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step, value
-from assay.recipes.recipe import FIELDS, LISTS, without
+from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS, without
 
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
-    "target": ("model", "fingerprint", "classes", "mean", "std"),
-    "data": ("spec", "size", "fingerprint"),
-    "recipe": ("name", *FIELDS, *LISTS),
+    "target": ("model", "fingerprint", "classes", "mean", "std", "with", "siblings"),
+    "data": ("spec", "size", "training", "fingerprint"),
+    "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),
     "budget": ("time", "cases"),
 }
 _TYPES: dict[str, Any] = {
@@ -23,6 +23,8 @@ _TYPES: dict[str, Any] = {
     "deterministic": bool,
     "time": (str, int, float),
     "classes": list,
+    "with": list,
+    "siblings": list,
     "mean": list,
     "std": list,
     **dict.fromkeys(LISTS, list),
@@ -54,7 +56,8 @@ class Campaign:
         """What the engine takes by the same name."""
         plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
         normalisation = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
-        size = {k: v for k, v in self.tables["data"].items() if k == "size"}
+        normalisation |= {"siblings": tuple(self.tables["target"].get("with", ()))}
+        size = {k: v for k, v in self.tables["data"].items() if k in ("size", "training")}
         return plain | normalisation | size | self.tables.get("budget", {})
 
 
@@ -68,10 +71,11 @@ def campaign_of(
             tables.setdefault(name, {}).update({k: v for k, v in table.items() if v is not None})
     over = {name for name, given in offered.items() if given is not None}
     stages: dict[str, Any] = {}
-    for field in FIELDS:
+    for field in (*FIELDS, *OPTIONAL):
         if field in tables["recipe"]:
-            name, params = step(tables["recipe"][field])
+            name, params = step(tables["recipe"][field] or "none")
             stages[field] = (name, {k: v for k, v in params.items() if k not in over})
+    stages |= {word: tables["recipe"][word] for word in WORDS if word in tables["recipe"]}
     for field in LISTS:
         if field in tables["recipe"]:
             stages[field] = without(field, tables["recipe"][field], over)
@@ -105,7 +109,7 @@ def _read(file: str) -> dict[str, dict[str, Any]]:
                 raise UsageError(f"{file}: {key} in [{name}] cannot be {given!r}")
         if table.get("kind", "fuzz") != "fuzz":
             raise UsageError(f"{file} is the configuration of a run of kind {table['kind']!r}, not of a fuzzing run")
-        for fact in ("fingerprint", "classes"):
+        for fact in ("fingerprint", "classes", "siblings"):
             table.pop(fact, None)  # facts of the run it came from; a new run finds its own
     return tables
 

@@ -21,6 +21,12 @@ def fuzz(
     ] = None,
     eps: options.Eps = None,
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0.")] = None,
+    siblings: Annotated[
+        list[str] | None, typer.Option("--with", help="Another model of the same task, to compare with; repeatable.")
+    ] = None,
+    training: Annotated[
+        str | None, typer.Option(help="What the model was trained with, where --data does not tell: mnist/train.")
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a stage or a parameter: schedule.steps=100.")
     ] = None,
@@ -55,15 +61,20 @@ def fuzz(
     from assay.engines.quality import quality_of, witness_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
-    from assay.outputs.tables import quality_facts
+    from assay.outputs.tables import coverage_facts, quality_facts
     from assay.recipes.recipe import ball_of, resolve
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
     flags: dict[str, dict[str, Any]] = {
         "run": {"seed": seed, "deterministic": deterministic},
-        "target": {"model": model, "mean": options.channels(mean) or None, "std": options.channels(std) or None},
-        "data": {"spec": data, "size": size or None},
+        "target": {
+            "model": model,
+            "with": siblings or None,
+            "mean": options.channels(mean) or None,
+            "std": options.channels(std) or None,
+        },
+        "data": {"spec": data, "size": size or None, "training": training},
         "recipe": {"name": recipe},
         "budget": {"time": time, "cases": cases},
     }
@@ -103,6 +114,7 @@ def fuzz(
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
             "seeds broken": found.broken,
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
+            **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
             "flaky": found.flaky,
             "seconds": f"{found.seconds:.1f}",

@@ -46,7 +46,8 @@ def list_(
     """What there is, with parameters and their defaults."""
     from dataclasses import asdict
 
-    from assay.core.registry import FOLDERS, entries
+    from assay.core.entries import FOLDERS
+    from assay.core.registry import entries
     from assay.outputs.listing import listing
     from assay.outputs.show import show
 
@@ -64,7 +65,7 @@ def list_(
 
 def _singular(kind: str) -> str:
     """``attacks`` is as good as ``attack``."""
-    from assay.core.registry import FOLDERS
+    from assay.core.entries import FOLDERS
 
     return kind.removesuffix("s") if kind not in FOLDERS and kind.removesuffix("s") in FOLDERS else kind
 

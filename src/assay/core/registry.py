@@ -4,7 +4,6 @@ Our own files are listed by reading them, not by importing them, so ``assay list
 imported when something of it is used. A new file with a decorated function is registered by existing.
 """
 
-import ast
 import dataclasses
 import functools
 import importlib
@@ -13,33 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
+from assay.core.entries import DATA_KINDS, FOLDERS, Entry, Parameter, first_line, read_folder
 from assay.core.errors import AssayError, UsageError, is_out_of_memory
 from assay.core.specs import Params, canonical, did_you_mean, python_file, written
 from assay.core.units import number
 from assay.core.userfile import load_object
-
-# Where the files of each kind lie. Strings, not imports: this layer may not see those above it.
-FOLDERS = {
-    "attack": "assay.stages.attacks",
-    "mutator": "assay.stages.mutators",
-    "oracle": "assay.stages.oracles",
-    "schedule": "assay.stages.schedules",
-    "score": "assay.stages.scores",
-    "filter": "assay.stages.filters",
-    "criterion": "assay.stages.coverage",
-    "strategy": "assay.stages.strategies",
-    "seeder": "assay.stages.seeds",
-    "selector": "assay.stages.selectors",
-    "trainer": "assay.stages.trainers",
-    "recipe": "assay.recipes",
-    "suite": "assay.recipes",
-    "model": "assay.subjects.zoo",
-    "data": "assay.subjects.data",
-    "check": "assay.engines.checks",
-}
-_DATA_KINDS = {"Recipe": "recipe", "Suite": "suite"}  # registered by assignment, being data
 
 # Where objects made by other libraries become stages of a kind, imported when one comes along.
 ADAPTERS = {"attack": "assay.stages.attacks.foreign:adapted"}
@@ -47,34 +26,6 @@ ADAPTERS = {"attack": "assay.stages.attacks.foreign:adapted"}
 ENGINE_ARGUMENTS = ("rng", "watch")  # keyword arguments that engines fill in, not users
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Parameter(NamedTuple):
-    """A keyword parameter as the signature spells it; ``default`` is None where it must be given."""
-
-    name: str
-    type: str
-    default: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is known of a registered name without importing it.
-
-    ``facts`` are set for an object of another library only: how it was made, for its name alone does not say.
-    """
-
-    kind: str
-    name: str
-    summary: str
-    module: str
-    attribute: str
-    parameters: tuple[Parameter, ...] = ()
-    paper: str = ""
-    needs: tuple[str, ...] = ()
-    gradients: int = 0
-    facts: Mapping[str, Any] | None = None
-    own_model: bool = False  # such an object attacks the model it was made with, whatever target it is given
 
 
 _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
@@ -112,13 +63,13 @@ def _entry_of(kind: str, function: Callable[..., Any], name: str = "") -> Entry:
     )
     own = getattr(function, "__name__", type(function).__name__)  # a partial has no name
     module = getattr(function, "__module__", "")
-    return Entry(kind, name or own, _first_line(function.__doc__), module, own, parameters)
+    return Entry(kind, name or own, first_line(function.__doc__), module, own, parameters)
 
 
 def entries(kind: str) -> list[Entry]:
     """Every registered entry of a kind, by name: ours, those of installed packages, and those made in this process."""
     _check_kind(kind)
-    found = {canonical(e.name): e for e in (*_installed(kind), *_read_folder(kind))}
+    found = {canonical(e.name): e for e in (*_installed(kind), *read_folder(kind))}
     found.update({key: entry for (k, key), (entry, _) in _runtime.items() if k == kind})
     return sorted(found.values(), key=lambda e: e.name)
 
@@ -152,7 +103,7 @@ def lookup(kind: str, ref: Any) -> tuple[Entry, Any]:
     thing = getattr(importlib.import_module(known.module), known.attribute)
     if (kind, canonical(known.name)) in _runtime:  # importing ran the decorator, whose entry is the better one
         return _runtime[kind, canonical(known.name)]
-    if kind in _DATA_KINDS.values():
+    if kind in DATA_KINDS.values():
         return known, thing
     return dataclasses.replace(_entry_of(kind, thing), name=known.name), thing
 
@@ -210,7 +161,7 @@ def bind(kind: str, ref: Any, params: Mapping[str, Any], offered: Mapping[str, A
 
 def _from_file(kind: str, path: Path, name: str) -> tuple[Entry, Any]:
     thing = load_object(path, name)
-    if kind in _DATA_KINDS.values():
+    if kind in DATA_KINDS.values():
         return Entry(kind, f"{path}:{name}", "", str(path), name), thing
     foreign = _adapted(kind, thing)
     if foreign is not None:
@@ -260,58 +211,6 @@ def _installed(kind: str) -> tuple[Entry, ...]:
     """What other packages bring; reading their metadata is slow, and no package comes while we run."""
     points = entry_points(group=f"assay.{kind}")
     return tuple(Entry(kind, p.name, f"from {p.value}", p.module, p.attr) for p in points)
-
-
-@functools.cache
-def _read_folder(kind: str) -> tuple[Entry, ...]:
-    folder = Path(__file__).parents[1].joinpath(*FOLDERS[kind].split(".")[1:])
-    return tuple(e for path in sorted(folder.glob("*.py")) for e in _read_file(path, FOLDERS[kind]) if e.kind == kind)
-
-
-@functools.cache
-def _read_file(path: Path, package: str) -> tuple[Entry, ...]:
-    module = f"{package}.{path.stem}"
-    return tuple(
-        found
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if (found := _read_function(node, module) or _read_data(node, module)) is not None
-    )
-
-
-def _read_function(node: ast.stmt, module: str) -> Entry | None:
-    if not isinstance(node, ast.FunctionDef):
-        return None
-    for call in node.decorator_list:
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "register":
-            told = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
-            parameters = tuple(
-                Parameter(
-                    arg.arg,
-                    ast.unparse(arg.annotation) if arg.annotation else "",
-                    ast.unparse(default) if default else None,
-                )
-                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-            )
-            kind = ast.literal_eval(call.args[0])
-            summary = _first_line(ast.get_docstring(node))
-            name = told.pop("name", "") or node.name
-            return Entry(kind, name, summary, module, node.name, parameters, **told)
-    return None
-
-
-def _read_data(node: ast.stmt, module: str) -> Entry | None:
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-        return None
-    kind = _DATA_KINDS.get(getattr(node.value.func, "id", ""))
-    if kind is None or not isinstance(node.targets[0], ast.Name):
-        return None
-    keywords = ("name", "summary", "paper")
-    told = {k.arg: ast.literal_eval(k.value) for k in node.value.keywords if k.arg in keywords}
-    return Entry(kind, told["name"], told.get("summary", ""), module, node.targets[0].id, paper=told.get("paper", ""))
-
-
-def _first_line(text: str | None) -> str:
-    return inspect.cleandoc(text or "").split("\n", 1)[0]
 
 
 def _annotation(annotation: Any) -> str:

@@ -16,11 +16,14 @@ from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.engines.failures import as_shard, checked
 from assay.engines.found import Found, finished_slots, pairs, summary
-from assay.engines.lanes import Lanes, Unit
+from assay.engines.guidance import Guidance
+from assay.engines.lanes import Lanes
+from assay.engines.parents import Parents
 from assay.engines.stop import Stopper
+from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Choice, Look, choose
-from assay.stages.schedules import Schedule
+from assay.stages.schedules import Pooled, Schedule
 from assay.subjects.bench import Bench, Data
 
 log = logging.getLogger("assay")
@@ -42,6 +45,7 @@ class Campaign:
         rng: Stream,
         unit: int,
         progress: Progress,
+        guidance: Guidance,
         *,
         whole_units: bool,
     ) -> None:
@@ -49,8 +53,11 @@ class Campaign:
         self.rng, self.unit, self.progress = rng, unit, progress
         self.whole_units = whole_units  # the rest of a unit, worked in another batch, rounds otherwise
         self.schedule: Schedule = stages.schedule()
-        self.look = Look(stages.objective, stages.weights, stages.score)
+        self.guidance = guidance
+        chooser, coverage = guidance.chooser, guidance.coverage
+        self.look = Look(stages.objective, stages.weights, stages.score, chooser=chooser, coverage=coverage)
         self.found = summary(folder)
+        self.parents: Parents | None = None
         self.seeds: Cases
         self.pairs = pairs(folder)
         self.broken = {seed for seed, _ in self.pairs}
@@ -79,6 +86,12 @@ class Campaign:
         kept = decode(self.folder.file("state/seeds.safetensors"))
         x = kept.get("x", data.cases.x[kept["place"]])
         self.seeds = Cases(x, kept["y"], data.cases.origin[kept["place"]])
+        known = self.guidance.load(self.folder)
+        if isinstance(self.schedule, Pooled):
+            self.parents = Parents(self.schedule, self.seeds)
+            self.parents.replay(self.folder)
+            if self.guidance.coverage is not None and not known:
+                self.guidance.cover_seeds(self.search, self.seeds)
 
     def choose_look(self, width: int, asked: str) -> None:
         """How slopes are taken: chosen once and committed, so that a resumed run goes on the same way."""
@@ -105,6 +118,7 @@ class Campaign:
             self.seeds,
             self.rng,
             units,
+            self.guidance,
             width=width,
             open_units=open_units,
         )
@@ -114,7 +128,8 @@ class Campaign:
         left = None if "time" not in budget else budget["time"] - self.found.seconds
         limit = budget.get("cases", math.inf)
         endless = bool(budget)
-        lanes = self._lanes(self._units(endless), width, open_units)
+        units = self._units(endless) if self.parents is None else self._drawn_units(self.parents, endless)
+        lanes = self._lanes(units, width, open_units)
         with Stopper(left) as stop:
             while not stop.now and self.found.cases < limit:
                 working = lanes.step()
@@ -145,6 +160,16 @@ class Campaign:
                 rows = rows[~torch.isin(rows, done[number])]
             if len(rows):
                 yield Unit(number, cycle, rows, len(self.stages.keep))
+            number += 1
+
+    def _drawn_units(self, parents: Parents, endless: bool) -> Iterator[Unit]:
+        """Units of parents drawn from the pool as it stands when they are opened; a cycle has as many as the seeds."""
+        done = finished_slots(self.folder)
+        number = 0
+        while endless or number * self.unit < len(self.seeds):
+            if number not in done:
+                rows = parents.pick(min(self.unit, len(parents)), self.rng.at("pick", number))
+                yield Unit(number, number, rows, len(self.stages.keep), parents.cases(rows))
             number += 1
 
     def _commit_ready(self, lanes: Lanes, limit: float) -> None:
@@ -186,6 +211,7 @@ class Campaign:
             for place, some in (("cases", failing), ("flaky", flaky))
             if some is not None and len(some)
         }
+        files |= self._joined(unit, slots, number)
         tried = int(unit.tries[slots].sum())
         self.folder.commit(
             files,
@@ -201,11 +227,31 @@ class Campaign:
                 "gradient_steps": tried * self.stages.mutate.entry.gradients,
             },
             kept=dict(zip(self.stages.keep, unit.fired[slots].sum(0).tolist(), strict=True)),
+            **self._guided(number),
         )
         line = self.folder.lines[-1].meta
         self.found.add(line["counts"], line["kept"])
         if time.monotonic() - self._told >= STATS_SECONDS:
             self._write_stats()
+
+    def _joined(self, unit: Unit, slots: torch.Tensor, number: int) -> dict[str, bytes]:
+        """Let what was kept join the pool; the file that says so."""
+        if self.parents is None:
+            return {}
+        self.parents.take(unit.rows[slots])
+        members = unit.members(slots)
+        if members is None or not len(members):
+            return {}
+        members = members.note(parent=unit.rows[members.info["slot"]]).drop("slot")
+        self.parents.join(members)
+        columns = {"x": members.x, "y": members.y, "origin": members.origin, **members.info}
+        return {f"state/pool-{number:06d}.safetensors": encode(columns)}
+
+    def _guided(self, number: int) -> dict[str, Any]:
+        """What a commit says of the coverage."""
+        if self.guidance.coverage is None:
+            return {}
+        return {"guidance": self.guidance.save(self.folder, number), "covered": self.guidance.coverage.covered()}
 
     def _new(self, failing: Cases | None) -> dict[str, int]:
         """How many of these failures differ in seed or wrong class from all before, and in seed."""
@@ -230,4 +276,7 @@ class Campaign:
         self._told = time.monotonic()
         rate = self.found.cases / self.found.seconds if self.found.seconds else 0.0
         self.found.stats = {"cases_per_second": round(rate, 1), "seed_list": len(self.seeds)}
+        if self.parents is not None:
+            self.found.stats["pool"] = len(self.parents)
+        self.found.coverage = self.guidance.facts(self.stages, self.search.observer)
         self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})

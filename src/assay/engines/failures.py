@@ -8,6 +8,7 @@ from torch import Tensor
 from assay.core import norms
 from assay.core.cases import Cases
 from assay.core.images import ssim
+from assay.engines.parents import line_columns
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
 
@@ -36,7 +37,7 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], device: torch.
         "origin": failing.origin,
         "seeds": parents,
         "seed": place,
-        **{name: failing.info[name] for name in (*STORED, *scores)},
+        **{name: failing.info[name] for name in (*STORED, *scores, *line_columns(failing))},
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.

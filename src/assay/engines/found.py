@@ -20,7 +20,8 @@ class Found:
 
     ``cases`` counts cases tried, ``failures`` those that fail and were stored, ``distinct`` their pairs of seed and
     wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired; ``gradient_steps``
-    the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted).
+    the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
+    ``coverage`` what is covered of which criterion and layers, where the recipe has one.
     """
 
     run: Path
@@ -36,6 +37,7 @@ class Found:
     complete: bool = False
     interrupted: bool = False
     stats: dict[str, Any] = field(default_factory=dict)
+    coverage: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self.failures

@@ -1,28 +1,31 @@
 """Fuzzing: schedule, mutate, judge, commit, until the budget is spent. Same command, same run: it goes on."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from assay.core import environment, store
-from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.units import seconds
 from assay.engines.campaign import Campaign, Progress
 from assay.engines.found import Found
-from assay.engines.lanes import Lanes
+from assay.engines.guidance import Guidance
 from assay.engines.protocol import warn_of_large
+from assay.engines.rehearsal import empty_lanes, rehearsed
 from assay.engines.session import session
+from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
-from assay.stages.objective import Look, check_curvature
+from assay.stages.objective import check_curvature
+from assay.stages.schedules import Pooled
 from assay.subjects.bench import Bench, Data, fitted
-from assay.subjects.data.load import load_data
+from assay.subjects.data.load import load_data, training_of
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require, require_gradients
@@ -46,6 +49,8 @@ def fuzz(
     eps: str | float | None = None,
     norm: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    siblings: Sequence[str | nn.Module | Target] = (),
+    training: str | Data | None = None,
     unit: int | str = "auto",
     lanes: int | str = "auto",
     curvature: str = "auto",
@@ -61,7 +66,9 @@ def fuzz(
 
     Without ``time`` and ``cases`` every seed is worked once. Both budgets count over all sessions of a run. ``lanes``
     is how many seeds are worked at a time, ``curvature`` how second derivatives are taken (double, forward, linear;
-    auto times them); neither is part of what makes a run this run. ``folder`` is that of a run inside another one.
+    auto times them); neither is part of what makes a run this run. ``siblings`` are other models of the same task, for
+    recipes that compare models; ``training`` the data the model was trained with, for criteria that need to know (the
+    training part of the set that ``data`` names, unless given). ``folder`` is that of a run inside another one.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
@@ -71,13 +78,19 @@ def fuzz(
     seeds_from = fitted(target, seeds_from)
     ball = ball_of(eps, norm)
     warn_of_large(ball["eps"], ball["norm"], seeds_from)
-    stages = resolve(recipe, changes or {}, ball)
-    require(target, stages.needs(), f"recipe {stages.name!r}")
+    others = siblings_of(siblings, target, seeds_from, device)
+    stages = resolve(for_siblings(recipe, others), changes or {}, ball)
+    needs = stages.needs() - {SIBLINGS}
+    for net in (target, *others):
+        require(net, needs, f"recipe {stages.name!r}")
+    if SIBLINGS in stages.needs() and not others:
+        raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
-    rehearse(Bench(target), stages)
-    width = _width(lanes, Bench(target), stages)
+    known = None if training is None else load_data(training, part="train", size=size)
+    bench, profile = rehearsed(target, others, stages, known or training_of(seeds_from, size=size) or seeds_from)
+    width = _width(lanes, bench, stages)
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
@@ -85,11 +98,14 @@ def fuzz(
             "fingerprint": target.fingerprint(),
             "classes": list(target.spec.classes),
             **({"mean": list(mean), "std": list(std)} if mean or std else {}),
+            **({"siblings": [net.fingerprint() for net in others]} if others else {}),
+            **({"with": [m if isinstance(m, str) else "module" for m in siblings]} if others else {}),
         },
         "data": {
             "spec": seeds_from.source or seeds_from.name,
             "fingerprint": seeds_from.fingerprint(),
             **({"size": size} if size else {}),
+            **({"training": known.source or known.name} if known is not None else {}),
         },
         "recipe": stages.config(),
         "budget": {
@@ -100,26 +116,40 @@ def fuzz(
         store.opened(run, config, environment.describe(), fresh=fresh, folder=folder) as kept,
         session(deterministic=deterministic),
     ):
-        bench = Bench(target, chunks=Chunks(max(width, Chunks().size)))
-        faster = folded(target, seeds_from.cases.x)
-        with target.ready(), faster.ready():
-            search = Bench(faster, chunks=bench.chunks)
+        bench = replace(bench, chunks=Chunks(max(width, Chunks().size)))
+        # Neurons are those of the net as it came: one with parts folded into each other has others.
+        faster = folded(target, seeds_from.cases.x) if bench.observer is None else target
+        rng = Stream(seed, ("fuzz",))
+        guidance = Guidance.of(stages, bench.observer, profile, rng)
+        bench.kept["coverage"] = guidance.coverage
+        with ExitStack() as at_work:
+            for net in (target, faster, *others):
+                at_work.enter_context(net.ready())
+            search = replace(bench, target=faster)
             campaign = Campaign(
                 kept,
                 bench,
                 search,
                 stages,
-                Stream(seed, ("fuzz",)),
+                rng,
                 group,
                 progress or (lambda _: None),
+                guidance,
                 whole_units=deterministic,
             )
             campaign.prepare(seeds_from)
             # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
             # on its neighbours.
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
-            open_units = 1 if deterministic else 1 + math.ceil(OPEN_SEEDS * width / group)
-            return campaign.go(width, open_units, config["budget"])
+            return campaign.go(width, _open_units(stages, width, group, deterministic), config["budget"])
+
+
+def _open_units(stages: Stages, width: int, group: int, deterministic: bool) -> int:
+    if deterministic:
+        return 1
+    if isinstance(stages.schedule(), Pooled):  # all parents take equally long, and the pool is to be as it is now
+        return math.ceil(width / group)
+    return 1 + math.ceil(OPEN_SEEDS * width / group)
 
 
 def _number(what: str, given: int | str, usual: Mapping[str, int], target: Target) -> int:
@@ -144,29 +174,7 @@ def _width(lanes: int | str, bench: Bench, stages: Stages) -> int:
     """How many lanes; ``auto`` is what suits the device, fewer where inputs are large."""
     if lanes != "auto":
         return _number("lanes", lanes, LANES, bench.target)
-    one = _empty_lanes(bench, stages, 1)
+    one = empty_lanes(bench, stages, 1)
     each = one.x.nbytes + sum(column.nbytes for column in one.info.values())
     room = LANE_BYTES.get(bench.target.device.type, LANE_BYTES["cpu"]) // each
     return max(1, min(_number("lanes", lanes, LANES, bench.target), room))
-
-
-def _empty_lanes(bench: Bench, stages: Stages, n: int) -> Cases:
-    """Lanes at seeds that are nothing."""
-    none = torch.zeros(n, dtype=torch.int64, device=bench.target.device)
-    seeds = Cases(torch.zeros(n, *bench.target.spec.shape, device=bench.target.device), none, none)
-    look = Look(stages.objective, stages.weights, stages.score)
-    return Lanes(bench, stages, stages.schedule(), look, seeds, Stream(0), iter(()), width=1, open_units=1).at(seeds)
-
-
-def rehearse(bench: Bench, stages: Stages) -> None:
-    """Every stage of ours once on no cases at all: what cannot work is refused before a run folder is made."""
-    ours = {name: score for name, score in stages.score.items() if not score.from_file}
-    climbed = {name: score for name, score in stages.objective.items() if not score.from_file}
-    look = Look(climbed, stages.weights, ours)
-    lanes = _empty_lanes(bench, stages, 0)
-    if not stages.mutate.from_file:
-        stages.mutate(bench, lanes, rng=Stream(0).rows(lanes.origin))
-    made = look(bench, lanes.note(before_x=lanes.x, **{name: lanes.x.new_zeros(0) for name in stages.score}))
-    for judge in (stages.oracle, *stages.valid.values(), *stages.keep.values()):
-        if not judge.from_file:
-            judge(bench, made)

@@ -17,18 +17,19 @@ from assay.core.requirement import Requirement
 from assay.core.units import budget, count, seconds
 from assay.engines.checks import ignored
 from assay.engines.final_look import FinalLook
-from assay.engines.fuzz import rehearse
 from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_subject import Model, Subject, subject_of
 from assay.engines.judge import Judge
+from assay.engines.rehearsal import rehearsed
 from assay.engines.rounds import Rounds, Say, Setting, Stopped
 from assay.engines.session import session
+from assay.engines.siblings import for_siblings
 from assay.engines.stop import Stopper
 from assay.engines.train import writable
 from assay.engines.yardstick import Yardstick, suite_for
 from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
-from assay.subjects.bench import Bench, Splits
+from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.target import require
 
@@ -81,14 +82,15 @@ def harden(
     )
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
     ball = ball_of(eps, norm)
+    recipe = for_siblings(recipe, ())
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
     full, labels = suite_for(after.suite, requirement.attacks, ball)
     after = replace(after, suite=full)
     skipped = tuple(sorted(ignored(ignore)))
     yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic)
     protocol = yardstick.protocol(subject.name, subject.test, requirement)
-    rehearse(Bench(subject.target), stages)
     require(subject.target, {*stages.needs(), *after.select.entry.needs}, f"recipe {stages.name!r}")
+    rehearsed(subject.target, (), stages, subject.splits.part("train"))
     setting = Setting(
         recipe=recipe,
         changes=changes,

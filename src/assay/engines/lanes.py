@@ -6,65 +6,26 @@ the number of lanes nor the company in the batch changes what a seed gives.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from assay.core.cases import Cases, check_made, inside
-from assay.core.randomness import Stream
+from assay.core.randomness import Rows, Stream
+from assay.core.shapes import column
+from assay.engines.guidance import Guidance
+from assay.engines.parents import blank_line, line_columns
+from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
-from assay.stages.objective import Look
-from assay.stages.schedules import Schedule
+from assay.stages.objective import Look, at_seed
+from assay.stages.schedules import Pooled, Schedule
+from assay.stages.strategies import PUSHED
 from assay.subjects.bench import Bench
 
 WRONG, NONFINITE = 0, 1  # kinds of failure
 # The share of lanes that may stand idle when no seed is left for them. Each size of batch that a GPU has not met costs
 # it more than many idle lanes do; on a CPU an idle lane costs a pass.
 IDLE = {"cuda": 0.5}
-
-
-@dataclass(slots=True)
-class Unit:
-    """A block of seeds: which are left to do, and what came of those that ended."""
-
-    number: int
-    cycle: int
-    rows: Tensor  # positions in the seed list, ascending
-    rules: int = 0  # of keeping
-    ended: Tensor = field(init=False)
-    tries: Tensor = field(init=False)
-    fired: Tensor = field(init=False)
-    found: list[Cases] = field(default_factory=list)
-    tried: int = 0  # cases of its seeds that ended
-    waiting: int = 0  # failures found
-    _next: int = 0
-
-    def __post_init__(self) -> None:
-        self.ended = torch.zeros(len(self.rows), dtype=torch.bool)
-        self.tries = torch.zeros(len(self.rows), dtype=torch.int64)
-        self.fired = torch.zeros(len(self.rows), self.rules, dtype=torch.int64)
-
-    def take(self, most: int) -> Tensor:
-        """The next slots that have no lane yet."""
-        first, self._next = self._next, min(self._next + most, len(self.rows))
-        return torch.arange(first, self._next)
-
-    def prefix(self) -> int:
-        """How many slots from the start have ended without a gap."""
-        gaps = (~self.ended).nonzero()
-        return int(gaps[0]) if len(gaps) else len(self.ended)
-
-    def failures(self, slots: Tensor) -> Cases | None:
-        """The failures of those slots, in the order of seeds and steps, whatever order the lanes had."""
-        if not self.found:
-            return None
-        every = Cases.cat(self.found)
-        keep = torch.zeros(len(self.rows), dtype=torch.bool)
-        keep[slots] = True
-        every = every[keep[every.info["slot"]]]
-        order = (every.info["slot"] * (int(self.tries.max()) + 1) + every.info["step"]).argsort(stable=True)
-        return every[order]
 
 
 class Lanes:
@@ -79,16 +40,19 @@ class Lanes:
         seeds: Cases,
         rng: Stream,
         units: Iterator[Unit],
+        guidance: Guidance,
         *,
         width: int,
         open_units: int,
     ) -> None:
         self.bench, self.stages, self.schedule, self.look = bench, stages, schedule, look
         self.seeds, self.rng = seeds, rng
+        self.guidance = guidance
         self.width, self.most_open = width, open_units
         self.open: list[Unit] = []
         self._units = units
         self._lanes: Cases | None = None
+        self._line_forms: dict[str, Tensor] | None = None
 
     def step(self) -> bool:
         """One mutation of every lane; False when there is nothing left to do."""
@@ -103,14 +67,29 @@ class Lanes:
         for rule in self.stages.valid.values():
             good &= rule(self.bench, made)
         failing = (self.stages.oracle(self.bench, made) | broken) & good
+        if self.guidance.coverage is not None:
+            made = made.note(gain=self._gains(made, good, failing, broken))
         fired = self._fired(made, good)
         kept = fired.any(1) if self.stages.keep else good
+        if self.guidance.chooser is not None:
+            lanes = self.guidance.chooser.learn(lanes, self.bench.seen(made), failing, good)
         lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
         after = self.schedule.next(lanes, made, kept | opening, failing)
-        self._record(made.note(step=lanes.info["step"]), after.stored, broken)
+        now = made.note(step=lanes.info["step"])
+        self._record(now, after.stored, broken)
+        if isinstance(self.schedule, Pooled):
+            self._join(now, kept & ~failing)
         self._end(after.lanes, after.ended & ~info["ended"])
-        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=torch.zeros_like(opening))
+        look = after.lanes.info.get("look", torch.zeros_like(opening))
+        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=look)
         return True
+
+    def _gains(self, made: Cases, good: Tensor, failing: Tensor, broken: Tensor) -> Tensor:
+        """What each case adds to the coverage; seeds count too, unless only failures do."""
+        if self.stages.counted == "failures":
+            return self.guidance.gains(self.bench, made, failing & ~broken)
+        seeds = at_seed(made) & ~made.info["ended"]
+        return self.guidance.gains(self.bench, made, (good | seeds) & ~broken)
 
     def close(self, unit: Unit) -> None:
         """Forget a unit that was committed, with whatever lanes it still has."""
@@ -131,10 +110,11 @@ class Lanes:
         seeds = seeds.to(self.bench.target.device)
         zero = torch.zeros_like(seeds.origin)
         climbs = bool(self.look.objective)
+        covers = self.guidance.coverage is not None and not isinstance(self.schedule, Pooled)
         columns = {
-            "seed_x": seeds.x,
+            "seed_x": seeds.info.get("seed_x", seeds.x),
             "step": zero,
-            "opening": torch.full_like(zero, climbs, dtype=torch.bool),
+            "opening": torch.full_like(zero, climbs or covers, dtype=torch.bool),
             "ended": torch.zeros_like(zero, dtype=torch.bool),
             "fired": zero[:, None].expand(-1, len(self.stages.keep)).clone(),
         }
@@ -142,15 +122,38 @@ class Lanes:
             columns["slope"] = torch.zeros_like(seeds.x)
             columns["seed_logits"] = seeds.x.new_zeros(len(seeds), len(self.bench.target.spec.classes))
         columns |= {f"best_{name}": seeds.x.new_full((len(seeds),), -torch.inf) for name in self.stages.score}
-        return self.schedule.start(Cases(seeds.x.clone(), seeds.y, seeds.origin, columns))
+        columns |= self._lines(seeds)
+        lanes = Cases(seeds.x.clone(), seeds.y, seeds.origin, columns)
+        chooser = self.guidance.chooser
+        if chooser is not None:
+            lanes = chooser.start(lanes)
+            wide = zero[:, None].expand(-1, chooser.k)
+            lanes = lanes.note(**dict(zip(PUSHED, (wide.clone(), wide.to(seeds.x.dtype)), strict=True)))
+        return self.schedule.start(lanes)
+
+    def _lines(self, seeds: Cases) -> dict[str, Tensor]:
+        """What the mutator hands down along a line of cases: from the parent, else as it is at the root."""
+        if self._line_forms is None:
+            self._line_forms = {}
+            if not self.stages.mutate.from_file:
+                none = Cases(seeds.x[:0], seeds.y[:0], seeds.origin[:0], {"seed_x": seeds.x[:0], "slope": seeds.x[:0]})
+                made = self.stages.mutate(self.bench, none, rng=Rows(none.origin))
+                self._line_forms = {n: made.info[n] for n in line_columns(made)} if isinstance(made, Cases) else {}
+        return {
+            name: seeds.info.get(name, blank_line(seeds.x, tuple(form.shape[1:]), form.dtype))
+            for name, form in self._line_forms.items()
+        }
 
     def _made(self, lanes: Cases) -> Cases:
         """The next case of every lane, looked at."""
         info = lanes.info
-        rng = self.rng.rows(torch.stack([info["row"], info["cycle"], info["step"]], 1))
+        rng = self.rng.rows(torch.stack([info["draw"], info["cycle"], info["step"]], 1))
         mutate = self.stages.mutate
-        x = check_made(mutate(self.bench, lanes, rng=rng), lanes.x, f"mutator {mutate.entry.name!r}")
-        return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x))
+        made = mutate(self.bench, lanes, rng=rng)
+        handed = {name: made.info[name] for name in line_columns(made)} if isinstance(made, Cases) else {}
+        x = check_made(made.x if isinstance(made, Cases) else made, lanes.x, f"mutator {mutate.entry.name!r}")
+        x = torch.where(column(info["opening"], x), lanes.x, x)  # a look at the case itself
+        return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x, key=rng.key, **handed))
 
     def _fired(self, made: Cases, good: Tensor) -> Tensor:
         """Which rule keeps which case, (N, rules)."""
@@ -161,8 +164,9 @@ class Lanes:
         """What a lane remembers of its seed: the target's answer to it, and the best of each score that was kept."""
         memory: dict[str, Tensor] = {}
         if "seed_logits" in lanes.info:
-            opening = lanes.info["opening"][:, None]
-            memory["seed_logits"] = torch.where(opening, made.info["logits"], lanes.info["seed_logits"])
+            first = at_seed(lanes)[:, None]
+            memory["seed_logits"] = torch.where(first, made.info["logits"], lanes.info["seed_logits"])
+        memory |= {name: made.info[name] for name in PUSHED if name in made.info}
         for name in self.stages.score:
             best = lanes.info[f"best_{name}"]
             memory[f"best_{name}"] = torch.where(kept, torch.maximum(best, made.info[name]), best)
@@ -205,29 +209,40 @@ class Lanes:
 
     def _placed(self, unit: Unit, slots: Tensor) -> Cases:
         """Lanes at the seeds of a unit that have none yet."""
-        lanes = self.at(self.seeds[unit.rows[slots]])
+        seeds = self.seeds[unit.rows[slots]] if unit.parents is None else unit.parents[slots]
+        lanes = self.at(seeds)
         zero = torch.zeros_like(lanes.origin)
-        return lanes.note(
-            unit=zero + unit.number,
-            cycle=zero + unit.cycle,
-            slot=slots.to(zero.device),
-            row=unit.rows[slots].to(zero.device),
-        )
+        row = seeds.info.get("row", unit.rows[slots]).to(zero.device)
+        slots = slots.to(zero.device)
+        lanes = lanes.note(unit=zero + unit.number, cycle=zero + unit.cycle, slot=slots, row=row)
+        # A parent may be taken twice in a unit; its children must differ.
+        return lanes.note(draw=row if unit.parents is None else slots)
 
     def _record(self, made: Cases, stored: Tensor, broken: Tensor) -> None:
         if not bool(stored.any()):
             return
         kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
-        names = ("unit", "slot", "row", "cycle", "step", *self.stages.score)
+        names = ("unit", "slot", "row", "cycle", "step", *self.stages.score, *line_columns(made))
         columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
         found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
         for unit, mine in self._apart(found.info["unit"]):
             unit.found.append(found[mine].drop("unit"))
             unit.waiting += int(mine.sum())
 
+    def _join(self, made: Cases, kept: Tensor) -> None:
+        """Note what is to join the pool when its unit is committed."""
+        if not bool(kept.any()):
+            return
+        columns = {name: made.info[name] for name in ("unit", "slot", "row", "step", *line_columns(made))}
+        members = Cases(made.x, made.y, made.origin, columns)[kept].to("cpu")
+        for unit, mine in self._apart(members.info["unit"]):
+            unit.joining.append(members[mine].drop("unit"))
+
     def _end(self, lanes: Cases, ended: Tensor) -> None:
         if not bool(ended.any()):
             return
+        if self.guidance.chooser is not None:
+            self.guidance.chooser.end(lanes[ended])
         number, slot, tries, fired = (lanes.info[n][ended].cpu() for n in ("unit", "slot", "step", "fired"))
         for unit, mine in self._apart(number):
             unit.ended[slot[mine]] = True
@@ -246,5 +261,5 @@ def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:
     if not len(rows):
         return
     pairs = ((lanes.x, fresh.x), (lanes.y, fresh.y), (lanes.origin, fresh.origin))
-    for column, new in (*pairs, *((lanes.info[name], new) for name, new in fresh.info.items())):
-        column[rows] = new
+    for old, new in (*pairs, *((lanes.info[name], new) for name, new in fresh.info.items())):
+        old[rows] = new

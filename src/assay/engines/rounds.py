@@ -128,6 +128,7 @@ class Rounds:
                 eps=s.eps,
                 norm=s.norm,
                 changes=s.changes,
+                training=s.splits.part("train"),
                 deterministic=s.deterministic,
                 progress=self.tell(phase="fuzz", round=number),
                 **s.fuzzing,

@@ -2,7 +2,8 @@
 
 from rich.table import Table
 
-from assay.core.registry import ENGINE_ARGUMENTS, Entry
+from assay.core.entries import Entry
+from assay.core.registry import ENGINE_ARGUMENTS
 from assay.outputs.screen import plain
 
 

@@ -137,6 +137,16 @@ def quality_facts(quality: Quality) -> dict[str, str]:
     return facts
 
 
+def coverage_facts(coverage: Mapping[str, Any]) -> dict[str, str]:
+    """What the cases cover, of which criterion and which layers."""
+    total, covered = coverage["total"], coverage["covered"]
+    share = f"{covered:.4g}" if total is None else f"{coverage['share']:.2%} ({covered:.0f} of {total})"
+    seeds = coverage["seeds"]
+    if seeds is not None:
+        share += f", the seeds alone {seeds:.4g}" if total is None else f", the seeds alone {seeds / total:.2%}"
+    return {f"covered, {coverage['criterion']}": share, "neurons": coverage["layers"]}
+
+
 def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:
     """Several models side by side: ``rows[number][model]``."""
     table = Table(title=plain(title), caption="95 % Wilson intervals")

@@ -13,8 +13,14 @@ from assay.core.units import budget, number
 # Which kind of stage each field of a recipe names: those of fuzzing, of which some are lists, and those of hardening.
 FIELDS = {"seeds": "seeder", "schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
 LISTS = {"objective": "score", "score": "score", "valid": "filter", "keep": "filter"}
+OPTIONAL = {"coverage": "criterion", "strategy": "strategy"}
+WORDS = {
+    "layers": "auto",
+    "counted": "all",
+}  # words of fuzzing; they say nothing without a criterion
 HARDENING = {"select": "selector", "train": "trainer"}
-PLAIN = {"suite": "fast", "heap": "all"}  # words, not stages
+PLAIN = {"suite": "fast", "heap": "all"}  # and words of hardening
+COUNTED = ("all", "failures")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +29,10 @@ class Recipe:
 
     Fuzzing mutates seeds (``mutate``, climbing the sum of the ``objective``'s scores where it asks for a slope), notes
     each case's ``score``, drops cases that not all of ``valid`` accept, goes on from those that any of ``keep`` accepts
-    (all, where there is none), and stores those for which the ``oracle`` fires. Hardening then picks cases with
+    (all, where there is none), and stores those for which the ``oracle`` fires. Where it has a criterion of
+    ``coverage`` over neurons of ``layers``, each case's gain is known to the rules; with ``counted="failures"`` only
+    failures cover anything. A ``strategy`` chooses the neurons that the score ``neurons`` pushes. ``alone`` names the
+    recipe to run in place of one that compares models where there is no other model. Hardening then picks cases with
     ``select``, trains with ``train`` on those of every round (``heap="all"``) or of the last one (``"last"``), and
     measures with ``suite``.
     """
@@ -39,6 +48,11 @@ class Recipe:
     score: tuple[Step, ...] = ()
     valid: tuple[Step, ...] = ()
     keep: tuple[Step, ...] = ()
+    coverage: Step = ""
+    strategy: Step = ""
+    layers: str = "auto"
+    counted: str = "all"
+    alone: str = ""
     select: Step = "random"
     train: Step = "plain"
     suite: str = "fast"
@@ -59,17 +73,25 @@ class Stages:
     score: Mapping[str, Bound]
     valid: Mapping[str, Bound]
     keep: Mapping[str, Bound]
+    coverage: Bound | None = None
+    strategy: Bound | None = None
+    layers: str = "auto"
+    counted: str = "all"
 
     def needs(self) -> set[str]:
         single = [getattr(self, field) for field in FIELDS]
         several = [bound for field in LISTS for bound in getattr(self, field).values()]
-        return {need for bound in (*single, *several) for need in bound.entry.needs}
+        guides = [bound for bound in (self.coverage, self.strategy) if bound is not None]
+        return {need for bound in (*single, *several, *guides) for need in bound.entry.needs}
 
     def config(self) -> dict[str, Any]:
         told: dict[str, Any] = {"name": self.name, **{field: getattr(self, field).text for field in FIELDS}}
         told["objective"] = [f"{self.weights[name]:g} * {bound.text}" for name, bound in self.objective.items()]
         for field in ("score", "valid", "keep"):
             told[field] = [bound.text for bound in getattr(self, field).values()]
+        for field in OPTIONAL:
+            told[field] = [] if getattr(self, field) is None else getattr(self, field).text
+        told |= {word: getattr(self, word) if self.coverage is not None else [] for word in WORDS}
         return {key: value for key, value in told.items() if value != []}
 
 
@@ -100,24 +122,41 @@ def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -
     recipe = found(recipe)
     chosen: dict[str, Any] = {field: step(getattr(recipe, field)) for field in FIELDS}
     chosen |= {field: _members(field, getattr(recipe, field)) for field in LISTS}
+    chosen |= {field: _maybe(getattr(recipe, field)) for field in OPTIONAL}
+    words: dict[str, Any] = {word: str(getattr(recipe, word)) for word in WORDS}
     for key, value in changes.items():
         field, _, rest = key.partition(".")
         if field in HARDENING or field in PLAIN:
             continue
-        if field in FIELDS:
+        if field in WORDS:
+            words[field] = str(value)
+        elif field in OPTIONAL and not rest:
+            chosen[field] = _maybe(value)
+        elif field in FIELDS or field in OPTIONAL:
             _change_one(chosen, field, rest, value)
         elif field in LISTS:
             _change_list(chosen, field, rest, value)
         else:
-            known = [*FIELDS, *LISTS, *HARDENING, *PLAIN]
+            known = [*FIELDS, *LISTS, *OPTIONAL, *WORDS, *HARDENING, *PLAIN]
             raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, known)}")
     one: dict[str, Any] = {field: _bound(kind, chosen[field], offered) for field, kind in FIELDS.items()}
     many: dict[str, Any] = {
         field: {name: bind(kind, ref, params, offered) for name, (_, ref, params) in chosen[field].items()}
         for field, kind in LISTS.items()
     }
+    guides: dict[str, Any] = {
+        field: _bound(kind, chosen[field], offered) for field, kind in OPTIONAL.items() if chosen[field][0]
+    }
     weights = {name: weight for name, (weight, _, _) in chosen["objective"].items()}
-    return Stages(recipe.name, **one, weights=weights, **many)
+    _check_guides(guides, words)
+    return Stages(recipe.name, **one, weights=weights, **many, **guides, **words)
+
+
+def _check_guides(guides: Mapping[str, Bound], words: Mapping[str, str]) -> None:
+    if words["counted"] not in COUNTED:
+        raise UsageError(f"counted is 'all' (every case covers) or 'failures' (only they do), got {words['counted']!r}")
+    if "strategy" in guides and "coverage" not in guides:
+        raise UsageError("a strategy chooses neurons by what is covered; give a criterion too: --set coverage=nc")
 
 
 def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Hardening:
@@ -160,6 +199,11 @@ def without(field: str, given: Any, parameters: Collection[str]) -> list[str]:
 def _bound(kind: str, chosen: tuple[Any, Params], offered: Params) -> Bound:
     ref, params = chosen
     return bind(kind, ref, params, offered)
+
+
+def _maybe(given: Any) -> tuple[Any, Params]:
+    """A stage that need not be there: an empty text or ``none`` is no stage."""
+    return ("", {}) if given in ("", "none", None) else step(given)
 
 
 def _change_one(chosen: dict[str, Any], field: str, parameter: str, value: Any) -> None:

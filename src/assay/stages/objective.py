@@ -20,9 +20,13 @@ from assay.core import norms
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.losses import cross_entropy
+from assay.core.randomness import Rows
 from assay.core.registry import Bound
 from assay.core.shapes import column
+from assay.stages.coverage import Coverage
+from assay.stages.strategies import PUSHED, Chooser
 from assay.subjects.bench import Bench
+from assay.subjects.observer import COLUMNS
 
 log = logging.getLogger("assay")
 
@@ -39,11 +43,18 @@ class Look:
     weights: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, Bound] = field(default_factory=dict)
     curvature: str = "double"
+    chooser: Chooser | None = None
+    coverage: Coverage | None = None
 
     def __call__(self, bench: Bench, cases: Cases) -> Cases:
-        """The cases with the columns ``logits``, one for each score, and ``slope`` where there is an objective."""
-        told = {name: cases.info[name] for name in ("seed_x", "seed_logits", "opening") if name in cases.info}
-        names = ("logits", *self.scores, *(("slope",) if self.objective else ()))
+        """The cases with the columns ``logits``, one for each score, and ``slope`` where there is an objective.
+
+        Where the bench has an observer, what it sees comes with them; where there is a chooser, what it pushes.
+        """
+        seen_of = ("logits",) if bench.observer is None else COLUMNS
+        pushed = () if self.chooser is None else PUSHED
+        names = (*seen_of, *pushed, *self.scores, *(("slope",) if self.objective else ()))
+        told = {name: column for name, column in cases.info.items() if name in PUSHED or name not in names}
 
         def see(x: Tensor, y: Tensor, origin: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
             block = Cases(x, y, origin, dict(zip(told, columns, strict=True)))
@@ -56,15 +67,18 @@ class Look:
     def _see(self, bench: Bench, cases: Cases) -> dict[str, Tensor]:
         if not self.objective:
             with torch.no_grad():
-                cases = cases.note(logits=bench.target(cases.x))
-            return {"logits": cases.info["logits"]} | self._values(self.scores, bench, cases)
+                cases = cases.note(**_asked(bench, cases.x))
+            return dict(cases.info) | self._values(self.scores, bench, cases)
         x = cases.x.detach().requires_grad_()
         with torch.enable_grad():
-            logits = bench.target(x)
-            view = cases.with_x(x).note(logits=logits)
+            told = _asked(bench, x)
+            logits = told["logits"]
+            view = cases.with_x(x).note(**told)
             if "opening" in cases.info:  # the seed itself is looked at: this is the answer to it
-                first = torch.where(cases.info["opening"][:, None], logits.detach(), cases.info["seed_logits"])
+                first = torch.where(at_seed(cases)[:, None], logits.detach(), cases.info["seed_logits"])
                 view = view.note(seed_logits=first)
+            if self.chooser is not None:
+                view = view.note(**self._pushed(bench, view))
             bent = any("grad" in bound.entry.needs for bound in (*self.objective.values(), *self.scores.values()))
             if bent:
                 loss = cross_entropy(logits, cases.y).sum()
@@ -76,12 +90,24 @@ class Look:
             slope = self._slope(bench, view, total) if bent else torch.autograd.grad(total, x)[0]
         seen = {name: part.detach() for name, part in parts.items() if self.objective[name] == self.scores.get(name)}
         still = view.with_x(x.detach()).note(
-            **{n: view.info[n].detach() for n in ("logits", "gradient") if n in view.info}
+            **{n: view.info[n].detach() for n in (*told, "gradient") if n in view.info}
         )
         others = {name: bound for name, bound in self.scores.items() if name not in seen}
         with torch.no_grad():
             seen |= self._values(others, bench, still)
-        return {"logits": logits.detach(), "slope": slope, **seen}
+        return {**still.info, "slope": slope, **seen}
+
+    def _pushed(self, bench: Bench, view: Cases) -> dict[str, Tensor]:
+        """The neurons to push: chosen anew where a case is looked at before it steps, else those of the step before."""
+        opening = view.info["opening"]
+        if not opening.is_cuda and not bool(opening.any()):  # on a GPU looking would wait for it
+            return {}
+        assert self.chooser is not None
+        assert self.coverage is not None  # a recipe with a strategy has a criterion
+        here = bench.seen(view).detach()
+        chosen = self.chooser.choose(view.with_x(view.x.detach()), here, self.coverage, Rows(view.info["key"]))
+        columns = zip(PUSHED, chosen, strict=True)
+        return {n: torch.where(opening[:, None], new.to(view.info[n].dtype), view.info[n]) for n, new in columns}
 
     def _slope(self, bench: Bench, view: Cases, total: Tensor) -> Tensor:
         """The gradient of the objective in x, through the loss's gradient too."""
@@ -99,6 +125,19 @@ class Look:
     @staticmethod
     def _values(scores: Mapping[str, Bound], bench: Bench, cases: Cases) -> dict[str, Tensor]:
         return {name: score(bench, cases) for name, score in scores.items()}
+
+
+def at_seed(cases: Cases) -> Tensor:
+    """Which rows are the seed itself, looked at before its first step, (N,)."""
+    return cases.info["opening"] & (cases.info["step"] == 0)
+
+
+def _asked(bench: Bench, x: Tensor) -> dict[str, Tensor]:
+    """The answer to inputs, with all that the observer sees where there is one."""
+    if bench.observer is None:
+        return {"logits": bench.target(x)}
+    seen = bench.observer(x)
+    return {name: getattr(seen, name) for name in COLUMNS}
 
 
 def _hessian_product(bench: Bench, x: Tensor, y: Tensor, v: Tensor) -> Tensor:

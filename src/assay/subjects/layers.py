@@ -22,7 +22,7 @@ from assay.subjects.sources.module import ModuleTarget, Normalised
 from assay.subjects.target import Target, require
 
 LOGITS, SOFTMAX = "logits", "softmax"  # taken from the answer, whatever module gives it
-WORDS = ("auto", "last")  # the rule above without what it calls logits; the last layer before the logits
+WORDS = ("auto", "last", "none")  # all of the above, the last layer before the logits, nothing but the answer
 
 _CONV = (nn.modules.conv._ConvNd,)
 _NORM = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -87,6 +87,8 @@ class _Call:
 
 def layers_of(target: Target, asked: str) -> Layers:
     """The layers asked for: ``auto``, ``last``, or patterns of module names such as ``act*, block2_?, logits``."""
+    if asked == "none":
+        return Layers(asked, ())
     require(target, ("activation",), "looking at neurons")
     assert isinstance(target, ModuleTarget)  # nothing else gives activations
     with torch.no_grad(), target.ready():

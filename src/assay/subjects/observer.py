@@ -130,6 +130,8 @@ class Observer:
 
 def _hooked(target: Target, layers: Layers) -> tuple[tuple[nn.Module, tuple[tuple[int, Layer], ...]], ...]:
     """The modules to listen to, each with the layers taken from its calls."""
+    if not layers.each:
+        return ()
     assert isinstance(target, ModuleTarget)  # layers_of has seen to it
     modules = {name or "net": module for name, module in body_of(target).named_modules()}
     wanted: dict[str, list[tuple[int, Layer]]] = {}

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from assay.core import registry, specs
+from assay.core.entries import FOLDERS, Entry, Parameter, read_folder
 from assay.core.errors import UsageError
-from assay.core.registry import FOLDERS, Entry, Parameter, bind, entries, entry, lookup, names, register
+from assay.core.registry import bind, entries, entry, lookup, names, register
 from assay.core.specs import canonical
 from assay.core.userfile import load_object
 
-STATIC = [(kind, found) for kind in FOLDERS for found in registry._read_folder(kind)]
+STATIC = [(kind, found) for kind in FOLDERS for found in read_folder(kind)]
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +131,7 @@ def test_names_are_unique_within_a_kind() -> None:
 
 def test_listing_needs_no_torch() -> None:
     code = (
-        "import sys; from assay.core.registry import FOLDERS, entries;"
+        "import sys; from assay.core.entries import FOLDERS; from assay.core.registry import entries;"
         " n = sum(len(entries(kind)) for kind in FOLDERS); print(n, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

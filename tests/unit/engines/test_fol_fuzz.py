@@ -19,6 +19,7 @@ from assay.engines import fuzz as fuzz_engine
 from assay.engines import lanes
 from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
+from assay.engines.guidance import Guidance
 from assay.engines.lanes import Lanes
 from assay.recipes.recipe import resolve
 from assay.stages.objective import Look
@@ -253,7 +254,16 @@ def test_the_first_step_climbs_the_rivals_of_the_seed(digits_model: str, digits:
     stages = resolve("robot", {"objective": "rivals(k=3)"}, {})
     look = Look(stages.objective, stages.weights, stages.score)
     engine = Lanes(
-        Bench(target), stages, stages.schedule(), look, digits.cases, Stream(0), iter(()), width=1, open_units=1
+        Bench(target),
+        stages,
+        stages.schedule(),
+        look,
+        digits.cases,
+        Stream(0),
+        iter(()),
+        Guidance(),
+        width=1,
+        open_units=1,
     )
     fresh = engine.at(digits.cases)
     seen = look(Bench(target), fresh).info["slope"]

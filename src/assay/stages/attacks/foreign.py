@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from assay.core import norms
 from assay.core.cases import check_made
+from assay.core.entries import Entry, Parameter
 from assay.core.errors import AssayError, UsageError, is_out_of_memory
 from assay.core.modes import eval_mode
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
-from assay.core.registry import Entry, Parameter
 from assay.core.shapes import column
 from assay.stages.attacks.guests import LIBRARIES, library_of, quiet, seeded, untouched
 from assay.subjects.counted import Counted

@@ -1,10 +1,13 @@
 """Schedules: what a lane does next. A schedule is a function of its parameters that returns a ``Schedule``."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from assay.core.cases import Cases
+from assay.core.randomness import Stream
+from assay.core.shapes import column
 
 
 class Next(NamedTuple):
@@ -20,7 +23,7 @@ class Schedule(Protocol):
 
     Lanes have the columns ``seed_x``, ``step`` (steps done), ``opening`` (this look is at the seed itself and is
     neither step nor case) and, where the recipe has an objective, ``slope``. Columns a schedule made are its own to
-    write.
+    write; with the column ``look`` it asks for another look at the case a lane stands at, before it steps.
     """
 
     def start(self, lanes: Cases) -> Cases:
@@ -30,3 +33,30 @@ class Schedule(Protocol):
     def next(self, lanes: Cases, made: Cases, kept: Tensor, failing: Tensor) -> Next:
         """After a step: ``made`` is what became of the lanes, ``kept`` says what may be gone on from."""
         ...
+
+
+class Members(NamedTuple):
+    """How the members of a pool stand: how often each was taken, how many joined from it, where the last walk ended."""
+
+    taken: Tensor
+    gained: Tensor
+    cursor: int
+
+
+@runtime_checkable
+class Pooled(Schedule, Protocol):
+    """A schedule with one pool of parents for all seeds."""
+
+    most: int
+
+    def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
+        """The parents to work next, (n,) places in the pool."""
+        ...
+
+
+def standing(lanes: Cases, made: Cases) -> Cases:
+    """Lanes that stay where they are, with the slope that their opening look has found."""
+    if "slope" not in made.info:
+        return lanes
+    opening = column(lanes.info["opening"], made.x)
+    return lanes.note(slope=torch.where(opening, made.info["slope"], lanes.info["slope"]))

@@ -8,7 +8,7 @@ from torch import Tensor
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.registry import register
-from assay.stages.schedules import Next
+from assay.stages.schedules import Next, standing
 
 
 @register("schedule")
@@ -29,8 +29,6 @@ class PerSeed:
 
     def next(self, lanes: Cases, made: Cases, kept: Tensor, failing: Tensor) -> Next:
         hits = lanes.info["hits"] + failing
-        if "slope" in made.info:  # still at the seed, whose slope its opening look has found
-            opening = lanes.info["opening"].view(-1, *([1] * (made.x.dim() - 1)))
-            lanes = lanes.note(slope=torch.where(opening, made.info["slope"], lanes.info["slope"]))
+        lanes = standing(lanes, made)
         ended = (lanes.info["step"] >= self.steps) | (hits >= self.failures)
         return Next(lanes.note(hits=hits), ended, failing)

@@ -25,13 +25,15 @@ def queue(
     cases: int = 10,
     apart: float = 0.05,
     only_kept: bool = True,
+    reopen: bool = False,
 ) -> "Queue":
     """Take a case from the seed's queue, ``iters`` steps from it, queue what is kept; done when the queue is empty.
 
     ``order``: the ``last`` case queued or the ``first`` comes out. Of a full queue (``depth``) the oldest case is
     dropped, or where the first comes out, the newest. A seed also ends after ``steps`` steps, ``pops`` cases taken or
     ``cases`` failures stored. A failure is stored if it lies further than ``apart`` times the seed's length from those
-    stored of the same seed (0: always), and with ``only_kept`` only if it is kept.
+    stored of the same seed (0: always), and with ``only_kept`` only if it is kept. With ``reopen`` a case taken out is
+    looked at once more before it steps, as it must be where neurons to push are chosen anew.
     """
     for name, least, value in (("iters", 1, iters), ("depth", 1, depth), ("steps", 1, steps), ("pops", 1, pops)):
         if value < least:
@@ -40,7 +42,7 @@ def queue(
         raise UsageError(
             f"queue: order is last or first, cases at least 1, apart not negative; got {order!r}, {cases}, {apart}"
         )
-    return Queue(iters, order == "last", depth, steps, pops, cases, apart, only_kept)
+    return Queue(iters, order == "last", depth, steps, pops, cases, apart, only_kept, reopen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Queue:
     cases: int
     apart: float
     only_kept: bool
+    reopen: bool
 
     def start(self, lanes: Cases) -> Cases:
         zero = torch.zeros_like(lanes.origin)
@@ -69,13 +72,15 @@ class Queue:
             pops=zero.clone(),
             hits=zero.clone(),
             stored_x=memory,
+            **({"look": torch.zeros_like(zero, dtype=torch.bool)} if self.reopen else {}),
         )
 
     def next(self, lanes: Cases, made: Cases, kept: Tensor, failing: Tensor) -> Next:
         stored, hits = self._stored(lanes, made, failing & kept if self.only_kept else failing)
-        lanes = self._pushed(lanes, made, kept)
+        again = lanes.info["opening"] & (lanes.info["step"] > 0)  # looked at once more: it stands where it stood
+        lanes = self._pushed(lanes, made, kept & ~again)
         info = lanes.info
-        since = torch.where(info["opening"], self.iters, info["since"] + 1)
+        since = torch.where(info["opening"], torch.where(again, 0, self.iters), info["since"] + 1)
         turn = since >= self.iters
         taken = turn & (info["waiting"] > 0)
         ended = (turn & ~taken) | (info["step"] >= self.steps) | (hits >= self.cases)
@@ -89,6 +94,8 @@ class Queue:
             pops=info["pops"] + taken,
             hits=hits,
         )
+        if self.reopen:
+            lanes = lanes.note(look=taken & ~info["opening"])
         return Next(lanes, ended, stored)
 
     def _pushed(self, lanes: Cases, made: Cases, kept: Tensor) -> Cases:

@@ -10,6 +10,8 @@ from assay.core.randomness import Rows, Stream
 from assay.stages.coverage import Coverage
 from assay.subjects.observer import Observer, Seen
 
+PUSHED = ("pushed", "signs")  # the columns of a push
+
 
 class Push(NamedTuple):
     """Neurons to push, (N, k) places among those of the observer, and how hard: 1 up, -1 down, 0 not at all."""

@@ -44,6 +44,21 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
     return splits
 
 
+def training_of(data: Data, *, size: str = "") -> Data | None:
+    """The training part of the set that these data are a part of; None where nobody knows it.
+
+    >>> training_of(load_data("digits/test[:5]"))
+    <digits/train: 1200 cases, 1×8×8 in [0, 1], 10 classes>
+    """
+    text = sliced(data.source)[0]
+    if not text.startswith("dir:") and not text.endswith(".npz"):
+        text = text.rpartition("/")[0]  # less the part
+    splits = load_splits(text, size=size) if text else None
+    if splits is None or splits.train is None:
+        return None
+    return replace(splits.train, source=text if text.startswith("dir:") else f"{text}/train")
+
+
 def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> Data:
     """One part of a data set; ``part`` where the spec names none.
 

@@ -1,0 +1,134 @@
+"""What a campaign learns as it goes: what is covered, and which neurons to push."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.chunks import Chunks
+from assay.core.errors import UsageError
+from assay.core.files import sha256, write_atomic
+from assay.core.randomness import Stream
+from assay.core.shards import decode, encode
+from assay.core.store import Store
+from assay.recipes.recipe import Stages
+from assay.stages.coverage import Coverage
+from assay.stages.coverage.profile import Profile
+from assay.stages.strategies import Chooser
+from assay.subjects.bench import Bench, Data
+from assay.subjects.observer import Observer
+from assay.subjects.target import Target
+
+log = logging.getLogger("assay")
+
+FOLDER = "guidance"  # of a run: two files, written in turn, so that one is whole whenever a write is cut off
+
+
+def observer_of(stages: Stages, target: Target, siblings: tuple[Target, ...]) -> Observer | None:
+    """What looks at the nets of a campaign, None where their answers are enough."""
+    if stages.coverage is None:
+        return Observer.of((target, *siblings), "none") if siblings else None
+    criterion = stages.coverage()
+    strategy = None if stages.strategy is None else stages.strategy()
+    ends = bool(criterion.ends or (strategy is not None and strategy.ends))
+    return Observer.of((target, *siblings), stages.layers, ends=ends)
+
+
+def profile_for(stages: Stages, observer: Observer | None, training: Data | None, chunks: Chunks) -> Profile | None:
+    """The profile that the criterion asks for, if it does."""
+    if stages.coverage is None or observer is None or not stages.coverage().profiled:
+        return None
+    if training is None:
+        raise UsageError(
+            f"criterion {stages.coverage.entry.name!r} knows neurons by their range over the training data, and "
+            "nothing says which they are; give --training"
+        )
+    from assay.stages.coverage.profile import profile_of  # TODO
+
+    return profile_of(observer, training, chunks)
+
+
+@dataclass(slots=True)
+class Guidance:
+    """Coverage and chooser of one campaign; both None where its recipe has none."""
+
+    coverage: Coverage | None = None
+    chooser: Chooser | None = None
+    from_seeds: float | None = None  # what the seeds cover before any case was made
+
+    @staticmethod
+    def of(stages: Stages, observer: Observer | None, profile: Profile | None, rng: Stream) -> "Guidance":
+        if stages.coverage is None or observer is None:
+            return Guidance()
+        coverage = stages.coverage().begin(observer, profile)
+        chooser = None if stages.strategy is None else stages.strategy().begin(observer, rng.at("strategy"))
+        return Guidance(coverage, chooser)
+
+    def cover_seeds(self, bench: Bench, seeds: Cases) -> None:
+        """Count what all seeds cover, as a campaign with one pool for all of them begins."""
+        assert self.coverage is not None
+        for start in range(0, len(seeds), bench.chunks.size):
+            self.coverage.add(bench.seen(Cases.of(seeds.x[start : start + bench.chunks.size])))
+        self.from_seeds = self.coverage.covered()
+
+    def gains(self, bench: Bench, made: Cases, counted: Tensor) -> Tensor:
+        """What each case adds to the coverage, 0 for those that do not count, (N,)."""
+        gain = torch.zeros(len(made), device=counted.device)
+        if self.coverage is None:
+            return gain
+        rows = counted.nonzero().squeeze(1)
+        gain[rows] = self.coverage.add(bench.seen(made)[rows]).to(gain.dtype)
+        return gain
+
+    def facts(self, stages: Stages, observer: Observer | None) -> dict[str, Any] | None:
+        """Coverage as a report tells it, with the layers it is of."""
+        if self.coverage is None or stages.coverage is None or observer is None:
+            return None
+        covered, total = self.coverage.covered(), self.coverage.total
+        return {
+            "criterion": stages.coverage.text,
+            "layers": observer.text(),
+            "covered": covered,
+            "total": total or None,
+            "share": covered / total if total else None,
+            "seeds": self.from_seeds,
+        }
+
+    def save(self, run: Store, number: int) -> dict[str, str]:
+        """Write what is known now; what the journal must say of it."""
+        if self.coverage is None:
+            return {}
+        parts = {"coverage": self.coverage.state(), "strategy": {} if self.chooser is None else self.chooser.state()}
+        flat = {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
+        if self.from_seeds is not None:
+            flat["seeds"] = torch.tensor(self.from_seeds, dtype=torch.float64)
+        name, content = f"{number % 2}.safetensors", encode(flat)
+        (run.path / FOLDER).mkdir(exist_ok=True)
+        write_atomic(run.path / FOLDER / name, content)
+        return {"file": name, "sha256": sha256(content)}
+
+    def load(self, run: Store) -> bool:
+        """Go back to what the last commit knew; False where there is none."""
+        lines = list(run.commits("fuzz"))
+        told = lines[-1].meta.get("guidance") if lines else None
+        if self.coverage is None or not told:
+            return False
+        path = run.path / FOLDER / told["file"]
+        content = path.read_bytes() if path.is_file() else b""
+        if sha256(content) != told["sha256"]:
+            log.warning("what run %s had covered is lost (%s is damaged); it is counted anew from here", run.name, path)
+            return False
+        flat = decode(content)
+        seeds = flat.pop("seeds", None)
+        self.from_seeds = None if seeds is None else float(seeds)
+        self.coverage.load(_part(flat, "coverage"))
+        if self.chooser is not None:
+            self.chooser.load(_part(flat, "strategy"))
+        return True
+
+
+def _part(flat: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{part}."): tensor for name, tensor in flat.items() if name.startswith(f"{part}.")}

@@ -1,0 +1,45 @@
+"""Other models of the same task, for recipes that compare models."""
+
+import logging
+from collections.abc import Sequence
+
+from torch import nn
+
+from assay.core.errors import UsageError
+from assay.recipes.recipe import Recipe, found
+from assay.subjects.bench import Data
+from assay.subjects.sources.load import load_target
+from assay.subjects.target import Target
+
+log = logging.getLogger("assay")
+
+SIBLINGS = "siblings"  # what a stage needs that compares models
+
+
+def siblings_of(
+    models: Sequence[str | nn.Module | Target], target: Target, data: Data, device: str
+) -> tuple[Target, ...]:
+    """The models as targets; refused where they do not take the target's inputs or name its classes otherwise."""
+    others = tuple(load_target(model, data=data, device=device) for model in models)
+    for model, other in zip(models, others, strict=True):
+        name = model if isinstance(model, str) else type(model).__name__
+        if other.spec.shape != target.spec.shape or other.spec.bounds != target.spec.bounds:
+            raise UsageError(f"--with {name} takes {other.spec}, the model under test {target.spec}")
+        if other.spec.classes != target.spec.classes:
+            raise UsageError(f"--with {name} has other classes than the model under test, or another order of them")
+        if other.fingerprint() == target.fingerprint():
+            raise UsageError(f"--with {name} is the model under test itself: the two can never disagree")
+    return others
+
+
+def for_siblings(recipe: str | Recipe, others: Sequence[Target]) -> Recipe:
+    """The recipe, or its form for one model alone where there are no others."""
+    chosen = found(recipe)
+    if others or not chosen.alone:
+        return chosen
+    log.warning(
+        "recipe %s compares models and no other was given (--with MODEL): this is %s, its form for one model alone",
+        chosen.name,
+        chosen.alone,
+    )
+    return found(chosen.alone)

@@ -1,0 +1,139 @@
+"""Orders of tests as tables for people and as files for programs."""
+
+import csv
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from assay.core.errors import UsageError
+from assay.core.files import storage_error
+from assay.core.ids import case_ids
+from assay.engines.prioritise import Ordered, Prioritised
+from assay.outputs.screen import plain
+
+COLUMNS = ("rank", "row", "score", "predicted", "label")
+SHOWN = 8  # rows of an order that a table shows
+
+
+def priority_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
+    """How far a prioritisation is."""
+    return f"{numbers['done']} of {numbers['of']} methods, {plain(numbers['by'])}", numbers["done"] / numbers["of"]
+
+
+def priority_table(result: Prioritised) -> Table:
+    """A row a method, random orders in the last one."""
+    n, labelled = len(result), result.labelled
+    faults = f", {result.faults} wrong ({result.faults / labelled:.1%})" if labelled else ", no labels"
+    few = "" if labelled in (0, n) else f", of {labelled} with labels"
+    notes = [
+        f"forward pass {result.seconds:.2f} s, shared",
+        *([result.layers] if result.layers else []),
+        *([f"training data {result.training}"] if result.training else []),
+        *(["APFD between its bounds: 1 where all wrong ones come first, 0 where last"] if labelled else []),
+    ]
+    table = Table(title=plain(f"{result.pool.name}, n={n}{faults}{few}, seed {result.seed}"), caption="; ".join(notes))
+    table.add_column("by")
+    numbers = ("APFD", "between bounds", f"wrong in first {result.k}", "of those possible") if labelled else ("first",)
+    for column in (*numbers, "seconds"):
+        table.add_column(column, justify="right")
+    for method in result.methods:
+        table.add_row(plain(method.by), *_cells(method, len(numbers)))
+    if result.chance is not None:
+        mean, spread = result.chance.mean, result.chance.spread
+        cells = (
+            _with_spread(mean.apfd, spread.apfd),
+            _with_spread(mean.apfd_norm, spread.apfd_norm),
+            f"{mean.faults:.1f} ± {spread.faults:.1f}",
+            _with_spread(mean.rate, spread.rate),
+        )
+        table.add_row(f"random, {result.chance.drawn} orders", *cells, "", style="dim")
+    return table
+
+
+def reasons(result: Prioritised) -> list[str]:
+    """Why methods that do not apply to this model do not, a line for each reason."""
+    why: dict[str, list[str]] = {}
+    for method in result.methods:
+        if method.order is None:
+            why.setdefault(method.why_not, []).append(method.by)
+    return [plain(f"n/a: {', '.join(those)}: {reason}") for reason, those in why.items()]
+
+
+def _cells(method: Ordered, width: int) -> list[str]:
+    if method.order is None:
+        return ["n/a", *[""] * width]
+    seconds = f"{method.seconds:.2f}"
+    told = method.measures
+    if told is None:
+        more = " …" if len(method.order) > SHOWN else ""
+        return [", ".join(map(str, method.order[:SHOWN].tolist())) + more, seconds]
+    return [_number(told.apfd), _number(told.apfd_norm), str(told.faults), _number(told.rate), seconds]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _with_spread(value: float | None, spread: float | None) -> str:
+    return "–" if value is None or spread is None else f"{value:.4f} ± {spread:.4f}"
+
+
+def check_out(out: str | Path) -> Path:
+    """The path of an order to write, if it is a new ``.csv`` or ``.npz`` file."""
+    path = Path(out)
+    if path.suffix not in _WRITERS:
+        raise UsageError(f"--out takes a file ending in .csv (the order) or .npz (the first cases), got {str(out)!r}")
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists and is not overwritten; give another --out")
+    if not path.parent.is_dir():
+        raise UsageError(f"no such folder: {path.parent}")
+    return path
+
+
+def write_order(result: Prioritised, out: str | Path, by: str | None = None) -> Path:
+    """The order of one method as ``.csv``, of all cases, or its first k cases as ``.npz``, which loads as data."""
+    path = check_out(out)
+    if by is None and len(result.methods) > 1:
+        raise UsageError(f"--out writes one order, {len(result.methods)} were asked for; give --by one name")
+    method = result.methods[0] if by is None else result[by]
+    if method.order is None:
+        raise UsageError(f"{method.by} gave no order: {method.why_not}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".assay-", dir=path.parent) as beside:
+            made = Path(beside) / path.name
+            _WRITERS[path.suffix](made, result, method)
+            made.rename(path)
+    except OSError as error:
+        raise storage_error(error, path, 0) from error
+    return path
+
+
+def _csv(path: Path, result: Prioritised, method: Ordered) -> None:
+    assert method.order is not None
+    classes = [*result.pool.spec.classes, ""]  # a label of -1 reads the last one
+    y, predicted = result.pool.cases.y.tolist(), result.predicted.tolist()
+    score = [""] * len(result) if method.score is None else method.score.tolist()
+    rows = (
+        (rank, row, score[row], classes[predicted[row]], classes[y[row]])
+        for rank, row in enumerate(method.order.tolist(), 1)
+    )
+    with path.open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out).writerows([COLUMNS, *rows])
+
+
+def _npz(path: Path, result: Prioritised, method: Ordered) -> None:
+    assert method.order is not None
+    rows = method.order[: result.k]
+    chosen = result.pool.cases[rows]
+    told: dict[str, Any] = {"x": chosen.x, "y": chosen.y, "row": rows, "predicted": result.predicted[rows]}
+    told |= {} if method.score is None else {"score": method.score[rows]}
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in told.items()}
+    arrays |= {"id": np.array(case_ids(chosen.x)), "classes": np.array(result.pool.spec.classes)}
+    np.savez(path, **arrays)
+
+
+_WRITERS = {".csv": _csv, ".npz": _npz}

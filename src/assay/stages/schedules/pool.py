@@ -1,0 +1,99 @@
+"""One pool of parents for the whole campaign: take one, make mutants of it, put back what is worth it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.core.registry import register
+from assay.stages.schedules import Members, Next, standing
+
+PICKS = ("prob", "uniform", "recent", "last")
+
+
+@register("schedule", paper="DeepHunter 2019")
+def pool(
+    *,
+    pick: str = "prob",
+    mutants: int = 20,
+    most: int = 10_000,
+    first: float = 0.8,
+    decay: float = 5.0,
+    least: float = 0.3,
+    newest: int = 5,
+) -> "Pool":
+    """Take a parent, make ``mutants`` cases of it; those kept that do not fail join the pool, which holds all seeds.
+
+    ``pick``: ``prob`` walks the pool in a circle and takes a parent with probability max(least, first - f/decay), f the
+    times it was taken before; ``uniform``; ``recent``: the ``newest`` ones and one drawn from all, uniformly
+    (TensorFuzz); ``last``: the newest that is left, and one that gained nothing is not taken again (DeepTest). Beside
+    the seeds the pool holds ``most`` cases, of which the oldest go first.
+    """
+    if pick not in PICKS:
+        raise UsageError(f"pool: pick is one of {', '.join(PICKS)}; got {pick!r}")
+    if mutants < 1 or most < 1 or newest < 1:
+        raise UsageError(f"pool: mutants, most and newest must be at least 1; got {mutants}, {most}, {newest}")
+    if not 0 < least <= first <= 1 or decay <= 0:
+        raise UsageError(
+            f"pool: 0 < least <= first <= 1 and decay above 0; got least={least}, first={first}, decay={decay}"
+        )
+    return Pool(pick, mutants, most, first, decay, least, newest)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    how: str
+    mutants: int
+    most: int
+    first: float
+    decay: float
+    least: float
+    newest: int
+
+    def start(self, lanes: Cases) -> Cases:
+        return lanes
+
+    def next(self, lanes: Cases, made: Cases, kept: Tensor, failing: Tensor) -> Next:
+        return Next(standing(lanes, made), lanes.info["step"] >= self.mutants, failing)
+
+    def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
+        """The parents to work next, (n,) places in the pool; the same one may come more than once."""
+        size = len(members.taken)
+        draw = rng.generator()
+        if self.how == "uniform":
+            return torch.randint(size, (n,), generator=draw)
+        if self.how == "recent":
+            window = min(self.newest, size)
+            lot = torch.randint(window + 1, (n,), generator=draw)
+            anyone = torch.randint(size, (n,), generator=draw)
+            return torch.where(lot == window, anyone, size - 1 - lot)
+        if self.how == "last":
+            return self._last(members, n)
+        return self._walk(members, n, draw)
+
+    def _walk(self, members: Members, n: int, draw: torch.Generator) -> Tensor:
+        """Round the pool from where the last walk ended; who is passed by waits for the next round."""
+        taken, place = members.taken.clone(), members.cursor
+        picks: list[Tensor] = []
+        left = n
+        while left > 0:
+            ahead = (place + torch.arange(min(len(taken), 4 * n))) % len(taken)
+            chance = (self.first - taken[ahead] / self.decay).clamp_min(self.least)
+            some = (torch.rand(len(ahead), generator=draw) < chance).nonzero().squeeze(1)[:left]
+            picks.append(ahead[some])
+            taken[ahead[some]] += 1
+            left -= len(some)
+            place = int(ahead[some[-1]] + 1 if left == 0 and len(some) else ahead[-1] + 1) % len(taken)
+        return torch.cat(picks)
+
+    @staticmethod
+    def _last(members: Members, n: int) -> Tensor:
+        """From the newest backwards, leaving out those that were taken and gained nothing."""
+        spent = (members.taken > 0) & (members.gained == 0)
+        left = (~spent).nonzero().squeeze(1).flip(0)
+        if not len(left):  # all are spent: begin again
+            left = torch.arange(len(spent)).flip(0)
+        return left.repeat(-(-n // len(left)))[:n]
