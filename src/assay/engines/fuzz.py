@@ -145,10 +145,9 @@ def fuzz(
 
 
 def _open_units(stages: Stages, width: int, group: int, deterministic: bool) -> int:
-    if deterministic:
+    # All parents of a pool take equally long, and it is to be as the unit before left it.
+    if deterministic or isinstance(stages.schedule(), Pooled):
         return 1
-    if isinstance(stages.schedule(), Pooled):  # all parents take equally long, and the pool is to be as it is now
-        return math.ceil(width / group)
     return 1 + math.ceil(OPEN_SEEDS * width / group)
 
 

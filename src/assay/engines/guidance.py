@@ -16,7 +16,7 @@ from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.recipes.recipe import Stages
 from assay.stages.coverage import Coverage
-from assay.stages.coverage.profile import Profile
+from assay.stages.coverage.profile import Profile, profile_of
 from assay.stages.strategies import Chooser
 from assay.subjects.bench import Bench, Data
 from assay.subjects.observer import Observer
@@ -46,8 +46,6 @@ def profile_for(stages: Stages, observer: Observer | None, training: Data | None
             f"criterion {stages.coverage.entry.name!r} knows neurons by their range over the training data, and "
             "nothing says which they are; give --training"
         )
-    from assay.stages.coverage.profile import profile_of  # TODO
-
     return profile_of(observer, training, chunks)
 
 

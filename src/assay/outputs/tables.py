@@ -1,6 +1,7 @@
 """Results as tables for people."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.table import Table
 

@@ -1,0 +1,173 @@
+"""Campaigns that learn: coverage, gains, the pool, siblings, and that all of it survives an end and a new start."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core import store
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.core.shards import decode
+from assay.engines.fuzz import fuzz
+from assay.engines.guidance import FOLDER
+from assay.subjects.bench import Data
+from assay.subjects.data.load import load_data
+from assay.subjects.observer import Observer
+from assay.subjects.sources.load import load_target
+
+POOLED = {"coverage": "kmnc(k=50)", "schedule": "pool(mutants=5)", "keep": "gains"}
+CLIMBED = {"coverage": "nc(threshold=0.25)", "schedule": "queue(iters=3, reopen=true)", "keep": "gains"}
+
+
+@pytest.fixture
+def digits() -> Data:
+    return load_data("digits/test[:40]")
+
+
+def journal(run: Path) -> list[dict[str, object]]:
+    """The lines of a run without what depends on the clock or on memory of another kind."""
+    return [dict(line.meta) for line in store.read(run).commits("fuzz")]
+
+
+def test_coverage_is_that_of_the_cases_tried(digits_model: str, digits: Data) -> None:
+    """Counted anew from the outside: seeds and, with noise of no size, cases that equal them."""
+    found = fuzz(
+        "noise", digits_model, digits, run="a", eps=0.0, changes={"coverage": "nc(threshold=0.5, scaled=false)"}
+    )
+    target = load_target(digits_model)
+    right = digits.cases.x[(target(digits.cases.x).argmax(1) == digits.cases.y)]
+    active = (Observer.of([target], "auto")(right).neurons > 0.5).any(0)
+    assert found.coverage is not None
+    assert found.coverage["covered"] == int(active.sum())
+    assert found.coverage["total"] == 268
+    assert "268 neurons in 8 layers" in found.coverage["layers"]
+
+
+def test_only_failures_count_where_the_recipe_says_so(digits_model: str, digits: Data) -> None:
+    changes = {"coverage": "nc(threshold=0.5, scaled=false)", "counted": "failures"}
+    found = fuzz("noise", digits_model, digits, run="a", eps=0.3, changes=changes)
+    cases = found.load()
+    active = (Observer.of([load_target(digits_model)], "auto")(cases.x).neurons > 0.5).any(0)
+    assert found.coverage is not None
+    assert found.coverage["covered"] == int(active.sum())
+    assert fuzz("noise", digits_model, digits, run="b", eps=0.0, changes=changes).coverage["covered"] == 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("changes", [POOLED, CLIMBED])
+def test_a_run_in_two_sessions_is_the_run_in_one(changes: dict[str, str], digits_model: str, digits: Data) -> None:
+    recipe = "noise" if changes is POOLED else "robot"
+    told = {"eps": 0.3, "unit": 16, "deterministic": True, "changes": changes}
+    whole = fuzz(recipe, digits_model, digits, run="whole", cases=2000, **told)  # type: ignore[arg-type]
+    for budget in (300, 900, 2000):
+        parts = fuzz(recipe, digits_model, digits, run="parts", cases=budget, **told)  # type: ignore[arg-type]
+    assert whole.cases == parts.cases
+    assert whole.coverage is not None
+    if changes is POOLED:  # a budget may end inside a unit; what follows is then another unit
+        assert parts.coverage is not None
+        assert abs(whole.coverage["covered"] - parts.coverage["covered"]) < 0.1 * whole.coverage["covered"]
+    else:
+        assert whole.coverage == parts.coverage
+        assert torch.equal(whole.load().x, parts.load().x)
+
+
+def test_killed_between_units_nothing_is_lost(digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a kill leaves it: the second file of the pair half written, the journal one line short."""
+    told = {"eps": 0.3, "unit": 16, "changes": POOLED}
+    alone = fuzz("noise", digits_model, digits, run="alone", cases=1200, **told)  # type: ignore[arg-type]
+
+    class Killed(Exception):
+        pass
+
+    commit, calls = store.Store.commit, 0
+
+    def cut_off(self: store.Store, files: dict[str, bytes], **meta: object) -> None:
+        nonlocal calls
+        calls += meta["kind"] == "fuzz"
+        if calls == 4:
+            raise Killed
+        commit(self, files, **meta)
+
+    monkeypatch.setattr(store.Store, "commit", cut_off)
+    with pytest.raises(Killed):
+        fuzz("noise", digits_model, digits, run="killed", cases=1200, **told)  # type: ignore[arg-type]
+    monkeypatch.setattr(store.Store, "commit", commit)
+    again = fuzz("noise", digits_model, digits, run="killed", cases=1200, **told)  # type: ignore[arg-type]
+    assert again.coverage == alone.coverage
+    assert again.stats["pool"] == alone.stats["pool"] > len(digits)
+    assert journal(again.run) == journal(alone.run)
+
+
+def test_lost_coverage_is_counted_anew_and_said(
+    digits_model: str, digits: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = fuzz("noise", digits_model, digits, run="a", cases=300, eps=0.3, unit=16, changes=POOLED)
+    for path in (first.run / FOLDER).iterdir():
+        path.write_bytes(b"damaged")
+    again = fuzz("noise", digits_model, digits, run="a", cases=600, eps=0.3, unit=16, changes=POOLED)
+    assert "is lost" in caplog.text
+    assert again.cases > first.cases
+    assert again.coverage is not None
+    assert again.coverage["covered"] > 0
+
+
+def test_what_joins_the_pool_gained_and_does_not_fail(digits_model: str, digits: Data) -> None:
+    found = fuzz("noise", digits_model, digits, run="a", cases=2000, eps=0.3, unit=16, changes=POOLED)
+    run = store.read(found.run)
+    files = [name for line in run.commits("fuzz") for name in line.files if name.startswith("state/pool-")]
+    joined = [decode(run.file(name)) for name in files]
+    x = torch.cat([part["x"] for part in joined])
+    y = torch.cat([part["y"] for part in joined])
+    assert len(x) == found.stats["pool"] - found.stats["seed_list"] > 10
+    assert (load_target(digits_model)(x).argmax(1) == y).all()
+    assert found.kept["gains"] >= len(x)
+
+
+def test_children_of_one_parent_in_one_unit_differ(digits_model: str) -> None:
+    one = load_data("digits/test[:1]")
+    changes = {"schedule": "pool(mutants=4, pick=uniform)", "oracle": "wrong_label"}
+    found = fuzz("noise", digits_model, one, run="a", cases=400, eps=0.9, unit=1, changes=changes)
+    assert found.failures > 5
+    assert len(found.load().x.flatten(1).unique(dim=0)) == found.failures
+
+
+class Steps(nn.Module):
+    """Two classes, parted where the mean of the input passes ``at``."""
+
+    def __init__(self, at: float) -> None:
+        super().__init__()
+        self.at = nn.Parameter(torch.tensor(at))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        level = x.mean(1, keepdim=True) - self.at
+        return torch.cat([-level, level], 1)
+
+
+LINE = InputSpec((2,), (0.0, 1.0), ("low", "high"))
+
+
+def line() -> Data:
+    x = torch.linspace(0.0, 1.0, 41)[:, None].repeat(1, 2)
+    return Data("line", Cases.of(x, (x.mean(1) > 0.5).long()), LINE)
+
+
+def test_siblings_disagree_where_their_classes_part() -> None:
+    found = fuzz("noise", Steps(0.5), line(), run="a", eps=0.1, siblings=[Steps(0.6)], changes={"oracle": "disagree"})
+    level = found.load().x.mean(1)
+    assert found.failures > 3
+    assert ((level > 0.5) & (level <= 0.6)).all()
+
+
+def test_what_compares_models_says_what_it_lacks() -> None:
+    with pytest.raises(UsageError, match="--with MODEL"):
+        fuzz("noise", Steps(0.5), line(), run="a", eps=0.1, changes={"oracle": "disagree"})
+    with pytest.raises(UsageError, match="itself"):
+        fuzz("noise", Steps(0.5), line(), run="a", siblings=[Steps(0.5)])
+
+
+def test_a_strategy_without_a_criterion_is_refused(digits_model: str, digits: Data) -> None:
+    with pytest.raises(UsageError, match="criterion"):
+        fuzz("noise", digits_model, digits, run="a", changes={"strategy": "uncovered"})
+    with pytest.raises(UsageError, match="counted"):
+        fuzz("noise", digits_model, digits, run="a", changes={"counted": "some"})
