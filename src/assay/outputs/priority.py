@@ -114,7 +114,7 @@ def write_order(result: Prioritised, out: str | Path, by: str | None = None) -> 
 
 def _csv(path: Path, result: Prioritised, method: Ordered) -> None:
     assert method.order is not None
-    classes = [*result.pool.spec.classes, ""]  # a label of -1 reads the last one
+    classes = [*result.classes, ""]  # a label of -1 reads the last one
     y, predicted = result.pool.cases.y.tolist(), result.predicted.tolist()
     score = [""] * len(result) if method.score is None else method.score.tolist()
     rows = (
@@ -132,7 +132,7 @@ def _npz(path: Path, result: Prioritised, method: Ordered) -> None:
     told: dict[str, Any] = {"x": chosen.x, "y": chosen.y, "row": rows, "predicted": result.predicted[rows]}
     told |= {} if method.score is None else {"score": method.score[rows]}
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in told.items()}
-    arrays |= {"id": np.array(case_ids(chosen.x)), "classes": np.array(result.pool.spec.classes)}
+    arrays |= {"id": np.array(case_ids(chosen.x)), "classes": np.array(result.classes)}
     np.savez(path, **arrays)
 
 

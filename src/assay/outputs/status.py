@@ -6,6 +6,7 @@ from typing import Any
 
 from assay.core.lock import holder
 from assay.core.store import Store
+from assay.outputs.tables import coverage_facts
 from assay.outputs.verdicts import outcome, verdict_cells
 
 
@@ -29,6 +30,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "met": result.get("met"),
         "verdicts": result.get("verdicts", []),
         "test_looks": len(list(run.commits("final"))) or None,
+        "coverage": stats.get("coverage"),
         "seconds": stats.get("seconds"),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),
@@ -55,6 +57,9 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
+    if told["coverage"] is not None:
+        del shown["coverage"]
+        shown |= coverage_facts(told["coverage"])
     if "rounds" in shown:
         shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
     if told["verdicts"]:

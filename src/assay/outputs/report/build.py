@@ -22,7 +22,7 @@ from assay.engines.found import load_failures, summary
 from assay.engines.hardened import NO_CONTROL, Round, looked
 from assay.engines.rounds import rounds_of
 from assay.engines.stored import class_names
-from assay.outputs.tables import percent
+from assay.outputs.tables import coverage_facts, percent
 from assay.outputs.verdicts import COLUMNS, MEANING, outcome, verdict_cells
 
 GALLERY = 60  # failures shown; the shards hold all of them
@@ -86,6 +86,7 @@ def _facts(folder: Store) -> dict[str, str]:
         "flaky (did not fail again)": f"{found.flaky}",
         "cases tried": f"{found.cases}",
         "seeds worked": f"{found.seeds}",
+        **({} if (coverage := folder.stats().get("coverage")) is None else coverage_facts(coverage)),
         "time": clock(found.seconds),
         "cases per second": f"{rate:.0f}",
     }

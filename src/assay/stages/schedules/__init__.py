@@ -47,7 +47,10 @@ class Members(NamedTuple):
 class Pooled(Schedule, Protocol):
     """A schedule with one pool of parents for all seeds."""
 
-    most: int
+    @property
+    def most(self) -> int:
+        """Cases the pool holds beside the seeds."""
+        ...
 
     def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
         """The parents to work next, (n,) places in the pool."""
