@@ -14,16 +14,19 @@ __version__ = "0.1.0"
 _HOME = {
     "Bench": "assay.subjects.bench",
     "Cases": "assay.core.cases",
+    "Covered": "assay.engines.coverage",
     "Data": "assay.subjects.bench",
     "Evaluation": "assay.engines.evaluation",
     "Found": "assay.engines.found",
     "Hardened": "assay.engines.hardened",
     "InputSpec": "assay.core.cases",
+    "Prioritised": "assay.engines.prioritise",
     "Recipe": "assay.recipes.recipe",
     "Suite": "assay.recipes.suite",
     "Target": "assay.subjects.target",
     "UsageError": "assay.core.errors",
     "attack": "assay.engines.attack",
+    "coverage": "assay.engines.coverage",
     "evaluate": "assay.engines.evaluate",
     "export": "assay.outputs.export",
     "transfer": "assay.engines.transfer",
@@ -31,6 +34,7 @@ _HOME = {
     "harden": "assay.engines.harden",
     "load_data": "assay.subjects.data.load",
     "load_target": "assay.subjects.sources.load",
+    "prioritise": "assay.engines.prioritise",
     "register": "assay.core.registry",
     "report": "assay.outputs.report.build",
     "select": "assay.engines.select",
@@ -43,12 +47,16 @@ if TYPE_CHECKING:
     from assay.core.errors import UsageError as UsageError
     from assay.core.registry import register as register
     from assay.engines.attack import attack as attack
+    from assay.engines.coverage import Covered as Covered
+    from assay.engines.coverage import coverage as coverage
     from assay.engines.evaluate import evaluate as evaluate
     from assay.engines.evaluation import Evaluation as Evaluation
     from assay.engines.found import Found as Found
     from assay.engines.fuzz import fuzz as fuzz
     from assay.engines.harden import harden as harden
     from assay.engines.hardened import Hardened as Hardened
+    from assay.engines.prioritise import Prioritised as Prioritised
+    from assay.engines.prioritise import prioritise as prioritise
     from assay.engines.select import select as select
     from assay.engines.train import train as train
     from assay.engines.transfer import transfer as transfer

@@ -8,13 +8,15 @@ import torch
 from torch import nn
 
 from assay.core.cases import Cases, InputSpec
+from assay.core.entries import FOLDERS
 from assay.core.losses import cross_entropy
 from assay.core.randomness import Stream
-from assay.core.registry import ENGINE_ARGUMENTS, FOLDERS, Bound, bind, entries, lookup, names
+from assay.core.registry import ENGINE_ARGUMENTS, Bound, bind, entries, lookup, names
 from assay.recipes.recipe import Recipe, hardening, resolve
 from assay.recipes.suite import Suite, parts_of
 from assay.stages.trainers.loop import Unwatched
 from assay.subjects.bench import Bench, Data, Splits
+from assay.subjects.observer import COLUMNS, Observer
 from assay.subjects.sources.module import ModuleTarget
 
 SHAPE = (1, 6, 6)
@@ -27,13 +29,23 @@ def net(seed: int = 0) -> nn.Module:
 
 
 def bench() -> Bench:
-    return Bench(ModuleTarget(net(), SPEC))
+    """A target with all that a campaign may give a stage: another model, an observer of both, coverage, training data."""
+    target, sibling = (ModuleTarget(net(seed), SPEC) for seed in (0, 7))
+    observer = Observer.of([target, sibling], "auto", ends=True)
+    coverage = bind("criterion", "nc", {})().begin(observer, None)
+    kept = {"coverage": coverage}
+    return Bench(target, {"sibling1": sibling}, observer=observer, training=splits().train, kept=kept)
 
 
 def some_cases(n: int = 10) -> Cases:
     rng = torch.Generator().manual_seed(n)
     cases = Cases.of(torch.rand(n, *SHAPE, generator=rng), torch.randint(3, (n,), generator=rng))
     return cases.note(step=torch.arange(n), hits=torch.zeros(n, dtype=torch.int64))
+
+
+def pushing(cases: Cases) -> Cases:
+    """The cases with neurons that a strategy chose: two of the logits, which are never flat."""
+    return cases.note(pushed=torch.tensor([[16, 17]]).repeat(len(cases), 1), signs=torch.ones(len(cases), 2))
 
 
 def bound(kind: str, name: str) -> Bound:
@@ -61,18 +73,24 @@ def test_stages_are_plain_functions_with_named_parameters(kind: str, name: str) 
 @pytest.mark.parametrize("n", [0, 1, 10])
 def test_mutators(name: str, n: int) -> None:
     stage, ground, cases = bound("mutator", name), bench(), looked_at(n)
+    cases = cases.note(seed_x=cases.x)  # some stay near the seed, and make nothing of a case far from it
     before = cases.x.clone()
     rng = Stream(0).rows(cases.origin)
-    made = stage(ground, cases, rng=rng)
+    made = made_x(stage(ground, cases, rng=rng))
     assert made.shape == cases.x.shape
     assert torch.equal(cases.x, before)
-    assert torch.equal(made, stage(ground, cases, rng=rng))
+    assert torch.equal(made, made_x(stage(ground, cases, rng=rng)))
     if n:
         assert made.min() >= 0
         assert made.max() <= 1
         assert not torch.equal(made, cases.x)
-        alone = stage(ground, cases[slice(0, 1)], rng=rng[slice(0, 1)])
+        alone = made_x(stage(ground, cases[slice(0, 1)], rng=rng[slice(0, 1)]))
         assert torch.allclose(made[:1], alone, atol=1e-5)
+
+
+def made_x(made: Any) -> Any:
+    """The inputs a mutator made; one that hands columns down gives cases."""
+    return made.x if isinstance(made, Cases) else made
 
 
 def looked_at(n: int = 10) -> Cases:
@@ -85,6 +103,8 @@ def looked_at(n: int = 10) -> Cases:
         best_fol=torch.rand(n, generator=rng),
         slope=torch.rand(n, *SHAPE, generator=rng),
         opening=torch.zeros(n, dtype=torch.bool),
+        gain=torch.arange(n) % 2,
+        row=torch.arange(n),
     )
 
 
@@ -131,7 +151,7 @@ def test_seeders_choose_among_the_cases(name: str) -> None:
 @pytest.mark.parametrize("name", names("score"))
 @pytest.mark.parametrize("n", [0, 1, 10])
 def test_scores_are_one_number_a_case(name: str, n: int) -> None:
-    stage, ground, cases = bound("score", name), bench(), some_cases(n)
+    stage, ground, cases = bound("score", name), bench(), pushing(some_cases(n))
     before = cases.x.clone()
     values = stage(ground, cases)
     assert values.shape == (n,)
@@ -144,14 +164,18 @@ def test_scores_are_one_number_a_case(name: str, n: int) -> None:
         assert torch.allclose(values[:1], stage(ground, cases[slice(0, 1)]), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", names("score"))
+COUNTED = {"mc_dropout"}  # scores that count answers have no slope
+
+
+@pytest.mark.parametrize("name", sorted({*names("score")} - COUNTED))
 def test_scores_can_be_climbed(name: str) -> None:
     """With the columns attached to the graph of x, as an engine hands them over, a small step along the slope pays."""
-    stage, ground, cases = bound("score", name), bench(), some_cases()
+    stage, ground, cases = bound("score", name), bench(), pushing(some_cases())
     x = cases.x.clone().requires_grad_()
-    logits = ground.target(x)
-    slope = torch.autograd.grad(cross_entropy(logits, cases.y).sum(), x, create_graph=True)[0]
-    values = stage(ground, cases.with_x(x).note(logits=logits, gradient=slope))
+    assert ground.observer is not None
+    seen = {column: getattr(ground.observer(x), column) for column in COLUMNS}
+    slope = torch.autograd.grad(cross_entropy(seen["logits"], cases.y).sum(), x, create_graph=True)[0]
+    values = stage(ground, cases.with_x(x).note(gradient=slope, **seen))
     assert torch.allclose(values.detach(), stage(ground, cases), rtol=1e-4, atol=1e-6)
     (way,) = torch.autograd.grad(values.sum(), x)
     assert way.isfinite().all()

@@ -18,14 +18,14 @@ from assay.core.shards import decode, encode
 from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
 from assay.core.units import count
-from assay.engines.run_target import Model, target_of
+from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.session import session
 from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
 from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data
-from assay.subjects.data.load import load_data
-from assay.subjects.target import require
+from assay.subjects.data.load import load_data, training_of
+from assay.subjects.target import Target, require
 
 log = logging.getLogger("assay")
 
@@ -95,7 +95,25 @@ def select(
         if chosen.entry.needs:
             require(target, chosen.entry.needs, f"selector {chosen.entry.name!r}")
         told = "" if model is None else target.fingerprint()
-        return _selected(folder, Bench(target), cases, pool, chosen, count(k, len(pool.rows), "-k"), seed, told)
+        bench = _bench(folder, target, chosen, cases)
+        return _selected(folder, bench, cases, pool, chosen, count(k, len(pool.rows), "-k"), seed, told)
+
+
+def _bench(run: Store, target: Target, chosen: Bound, cases: Cases) -> Bench:
+    """The target; where the selector or its score looks inside it, the net itself and what it was trained with."""
+    needs = set(chosen.entry.needs)
+    if _goes_by_score(chosen) and step(chosen.params["score"])[0] not in cases.info:
+        needs |= set(bind("score", *step(chosen.params["score"])).entry.needs)
+    if "activation" not in needs:
+        return Bench(target)
+    told = identity_of(run).get("data", {})
+    known = Data(run.name, cases[:0], target.spec, str(told.get("spec", "")))
+    try:
+        training = training_of(known, size=told.get("size", ""))
+    except AssayError as error:
+        log.warning("the training data of run %s are not found: %s", run.name, error)
+        training = None
+    return Bench(target.target if isinstance(target, Deferred) else target, training=training)
 
 
 def _selected(

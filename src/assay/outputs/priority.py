@@ -13,6 +13,7 @@ from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.ids import case_ids
 from assay.engines.prioritise import Ordered, Prioritised
+from assay.engines.ranking_measures import Measures
 from assay.outputs.screen import plain
 
 COLUMNS = ("rank", "row", "score", "predicted", "label")
@@ -25,7 +26,7 @@ def priority_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
 
 
 def priority_table(result: Prioritised) -> Table:
-    """A row a method, random orders in the last one."""
+    """A row a method, then the pool's own order and random ones."""
     n, labelled = len(result), result.labelled
     faults = f", {result.faults} wrong ({result.faults / labelled:.1%})" if labelled else ", no labels"
     few = "" if labelled in (0, n) else f", of {labelled} with labels"
@@ -42,6 +43,8 @@ def priority_table(result: Prioritised) -> Table:
         table.add_column(column, justify="right")
     for method in result.methods:
         table.add_row(plain(method.by), *_cells(method, len(numbers)))
+    if result.as_it_stands is not None:
+        table.add_row("the pool as it stands", *_measured(result.as_it_stands), "", style="dim")
     if result.chance is not None:
         mean, spread = result.chance.mean, result.chance.spread
         cells = (
@@ -71,7 +74,11 @@ def _cells(method: Ordered, width: int) -> list[str]:
     if told is None:
         more = " …" if len(method.order) > SHOWN else ""
         return [", ".join(map(str, method.order[:SHOWN].tolist())) + more, seconds]
-    return [_number(told.apfd), _number(told.apfd_norm), str(told.faults), _number(told.rate), seconds]
+    return [*_measured(told), seconds]
+
+
+def _measured(told: Measures) -> list[str]:
+    return [_number(told.apfd), _number(told.apfd_norm), str(told.faults), _number(told.rate)]
 
 
 def _number(value: float | None) -> str:

@@ -17,6 +17,7 @@ from assay.stages.scores.entropy import entropy
 from assay.stages.scores.fol import fol
 from assay.stages.scores.gini import gini
 from assay.stages.scores.margin import margin
+from assay.stages.scores.max_p import max_p
 from assay.stages.scores.rivals import rivals
 from assay.stages.scores.true_prob import true_prob
 from assay.stages.scores.zol import zol
@@ -137,6 +138,7 @@ SCORES = [
     "zol",
     "gini",
     "entropy",
+    "max_p",
     "margin",
     "true_prob",
     "rivals(k=3)",
@@ -228,7 +230,8 @@ def test_scores_of_probabilities_by_hand() -> None:
     bench, cases = with_probabilities((0.5, 0.25, 0.125, 0.125), (0.25,) * 4, (0.1, 0.6, 0.2, 0.1))
     assert gini(bench, cases).tolist() == pytest.approx([1 - 0.34375, 0.75, 1 - 0.42])
     assert entropy(bench, cases)[:2].tolist() == pytest.approx([1.75 * math.log(2), 2 * math.log(2)])
-    assert margin(bench, cases).tolist() == pytest.approx([0.25, 0.0, 0.4])
+    assert max_p(bench, cases).tolist() == pytest.approx([0.5, 0.75, 0.4])
+    assert margin(bench, cases).tolist() == pytest.approx([0.75, 1.0, 0.6])
     assert true_prob(bench, cases).tolist() == pytest.approx([0.5, 0.25, 0.1])
     assert zol(bench, cases).tolist() == pytest.approx([math.log(2), 2 * math.log(2), math.log(10)])
 
@@ -245,10 +248,11 @@ def test_rivals_are_the_likeliest_classes_of_the_seed_beside_the_label() -> None
 
 
 def test_sure_cases_do_not_tie() -> None:
-    """In float32 one minus a probability of 1 - 1e-12 is 0; gini and the slope of true_prob still tell them apart."""
+    """In float32 one minus a probability of 1 - 1e-12 is 0; gini, max_p and the slope of true_prob still tell apart."""
     logits = torch.tensor([[28.0, 0.0, -50.0], [30.0, 0.0, -50.0]], requires_grad=True)
     cases = Cases.of(torch.zeros(2, WIDTH), torch.tensor([0, 0])).note(logits=logits)
     assert gini(tanh_bench(), cases).tolist() == pytest.approx([2 * math.exp(-28), 2 * math.exp(-30)])
+    assert max_p(tanh_bench(), cases).tolist() == pytest.approx([math.exp(-28), math.exp(-30)])
     (slope,) = torch.autograd.grad(true_prob(tanh_bench(), cases).sum(), logits)
     assert slope[:, 0].tolist() == pytest.approx([math.exp(-28), math.exp(-30)])
     assert slope[:, 1].tolist() == pytest.approx([-math.exp(-28), -math.exp(-30)])

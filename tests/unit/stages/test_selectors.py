@@ -12,7 +12,7 @@ from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.core.registry import bind, names
+from assay.core.registry import bind, entries
 from assay.stages.scores.fol import fol
 from assay.stages.scores.gini import gini
 from assay.stages.selectors.bi_end import bi_end
@@ -25,7 +25,7 @@ from assay.subjects.sources.module import ModuleTarget
 
 RNG = Stream(7)
 NAN, INF = float("nan"), float("inf")
-SCORED = [name for name in names("selector") if name != "random"]
+SCORED = [entry.name for entry in entries("selector") if any(p.name == "score" for p in entry.parameters)]
 
 
 def bench() -> Bench:

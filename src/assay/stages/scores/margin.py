@@ -1,4 +1,4 @@
-"""Margin between the two likeliest classes."""
+"""Margin between the two likeliest classes, in the direction of PCS (prediction confidence score)."""
 
 from torch import Tensor
 
@@ -9,6 +9,9 @@ from assay.subjects.bench import Bench
 
 @register("score", needs=("logit",))
 def margin(bench: Bench, cases: Cases) -> Tensor:
-    """The probability of the likeliest class minus that of the second: smaller where the target is less sure."""
-    first, second = bench.logits(cases).softmax(1).topk(2, 1).values.unbind(1)
-    return first - second
+    """One minus what the likeliest class leads the second by, in probability: larger where the target is less sure."""
+    share = bench.logits(cases).softmax(1)
+    # PCS is minus the lead. One more gives the same order, and is a sum of what others have: the lead itself ties at 1
+    # in all cases where these have less than 6e-8.
+    others = share.scatter(1, share.argmax(1, keepdim=True), 0.0)
+    return others.sum(1) + others.amax(1)

@@ -1,0 +1,71 @@
+"""``assay prioritise``."""
+
+from typing import Annotated
+
+import typer
+
+from assay.cli import options
+
+
+def prioritise(
+    model: options.Model,
+    pool: Annotated[str, typer.Option(help="The tests: mnist/test, file.npz, dir:images, or a run.")],
+    by: Annotated[
+        str, typer.Option(help='How to order them: gini, dsa, "cam(criterion=nbc)", several with commas, or all.')
+    ] = "gini",
+    k: Annotated[str, typer.Option("-k", help="How many there is time to look at: 1000, or a share.")] = "10%",
+    training: Annotated[
+        str | None, typer.Option(help="What the model was trained with, where it is not the pool's own set.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Where neurons are looked at: auto, last, or names of layers.")
+    ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Of a saved evaluation: only examples made on another model.")
+    ] = False,
+    seed: options.Seed = 0,
+    size: options.Size = "",
+    mean: options.Mean = "",
+    std: options.Std = "",
+    device: options.Device = "auto",
+    out: Annotated[
+        str | None, typer.Option(help="Write the order to this .csv file, or its first k cases to this .npz.")
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Order tests so that those the model gets wrong come early, and measure the order where labels are known."""
+    from assay.engines.prioritise import prioritise as work
+    from assay.outputs.priority import check_out, priority_line, priority_table, reasons, write_order
+    from assay.outputs.screen import Screen, show_notices
+    from assay.outputs.show import show
+
+    show_notices(quiet=quiet or json)
+    if out is not None:  # before the work, not after it
+        check_out(out)
+    with Screen("prioritise", priority_line, quiet=quiet) as screen:
+        result = work(
+            model,
+            pool,
+            by=by,
+            k=k,
+            training=training,
+            layers=layers,
+            static=static,
+            seed=seed,
+            size=size,
+            mean=options.channels(mean),
+            std=options.channels(std),
+            device=device,
+            progress=screen,
+        )
+    if out is not None:
+        write_order(result, out)
+    if json:
+        options.print_json(result.to_json() | {"out": out})
+    else:
+        show(priority_table(result))
+        for reason in reasons(result):
+            typer.echo(reason)
+        if out is not None:
+            typer.echo(f"written to {out}")
