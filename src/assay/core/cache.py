@@ -60,8 +60,10 @@ def _write(path: Path, columns: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(hashlib.sha256(columns).digest() + columns)
-        temporary.replace(path)
+        try:
+            temporary.write_bytes(hashlib.sha256(columns).digest() + columns)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         log.warning("cannot keep %s: %s; it will be made again the next time", path, error.strerror)
-        temporary.unlink(missing_ok=True)

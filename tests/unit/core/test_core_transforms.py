@@ -229,3 +229,12 @@ def test_none_at_all() -> None:
 def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="need images"):
         transformed(torch.zeros(2, *shape), drawn("contrast", (0.5, 0), 2), UNIT)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same_images() -> None:
+    n = len(ENTRIES)
+    x, entry, ids = images(n, (3, 12, 12)), torch.arange(n), torch.arange(n)
+    here = transformed(x, Drawn(entry, Stream(0).rows(ids)), UNIT)
+    there = transformed(x.cuda(), Drawn(entry.cuda(), Stream(0).rows(ids.cuda())), UNIT)
+    assert torch.allclose(there.cpu(), here, atol=1e-4)
