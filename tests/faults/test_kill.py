@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from assay.core import store
 from assay.outputs.status import run_status
@@ -24,6 +25,19 @@ unit = 16
 name = "noise"
 mutate = "noise(eps=0.4)"
 schedule = "per_seed(steps=400, failures=40)"
+"""
+
+# What is covered and who is in the pool must come back as well.
+POOLED = """
+[run]
+seed = 3
+unit = 48
+[recipe]
+name = "noise"
+mutate = "noise(eps=0.3)"
+schedule = "pool(mutants=40)"
+coverage = "kmnc(k=1000)"
+keep = ["gains"]
 """
 
 
@@ -49,19 +63,21 @@ def at_work(child: subprocess.Popen[bytes], folder: Path) -> bool:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    kept = [*sorted((folder / "cases").iterdir()), *sorted((folder / "state").iterdir()), folder / "journal.jsonl"]
+    parts = [folder / name for name in ("cases", "state", "guidance")]
+    kept = [*(path for part in parts if part.is_dir() for path in sorted(part.iterdir())), folder / "journal.jsonl"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
-def test_twenty_kills_change_nothing(digits_model: str, tmp_path: Path) -> None:
-    (tmp_path / "campaign.toml").write_text(CAMPAIGN)
+@pytest.mark.parametrize(("campaign", "kills"), [(CAMPAIGN, KILLS), (POOLED, 6)], ids=["seeds", "pool"])
+def test_kills_change_nothing(campaign: str, kills: int, digits_model: str, tmp_path: Path) -> None:
+    (tmp_path / "campaign.toml").write_text(campaign)
     train = load_data("digits/train").cases
     np.savez(tmp_path / "seeds.npz", x=train.x.numpy(), y=train.y.numpy())  # read without importing scikit-learn
     runs = Path(os.environ["ASSAY_RUNS"])
     alone = subprocess.run(command(digits_model, "alone"), capture_output=True, check=True)
     dice = random.Random(0)
     killed = 0
-    while killed < KILLS:
+    while killed < kills:
         child = start(digits_model, "killed")
         if not at_work(child, runs / "killed"):
             break  # it finished before we could strike again
@@ -72,7 +88,7 @@ def test_twenty_kills_change_nothing(digits_model: str, tmp_path: Path) -> None:
         told = run_status(store.read(runs / "killed")) if (runs / "killed" / "journal.jsonl").exists() else {}
         assert not told.get("alive")
     done = subprocess.run(command(digits_model, "killed"), capture_output=True, check=True)
-    assert killed >= KILLS, f"the run ended after {killed} kills; make it longer"
+    assert killed >= kills, f"the run ended after {killed} kills; make it longer"
     assert content(runs / "killed") == content(runs / "alone")
     first, last = json.loads(alone.stdout), json.loads(done.stdout)
     for key in ("seeds", "cases", "failures", "distinct", "flaky", "complete"):
