@@ -1,0 +1,98 @@
+"""Surprise coverage against a count by hand."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.registry import bind
+from assay.core.specs import step
+from assay.stages.coverage.sc import bucket_of
+from assay.subjects.bench import Bench
+from assay.subjects.data.load import load_data
+from assay.subjects.observer import Observer
+from assay.subjects.sources.load import load_target
+
+
+def surprise(bench: Bench, cases: Cases, score: str) -> Tensor:
+    values: Tensor = bind("score", *step(score))(bench, cases)
+    return values.double()
+
+
+def test_buckets_are_open_below_and_closed_above() -> None:
+    some = [-1.0, 0.0, 1e-9, 0.5, 0.5000001, 1.0, 2.0, 2.0000001, torch.inf, torch.nan]
+    values = torch.tensor(some, dtype=torch.float64)
+    found = bucket_of(values, 4, 0.0, 2.0)
+    assert found.tolist() == [-1, -1, 0, 0, 1, 1, 3, -1, -1, -1]
+    assert bucket_of(values[:2], 2, -2.0, 2.0).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("score", ["dsa", "mdsa", "lsa(jitter=0.1)"])
+def test_surprise_coverage_counts_the_buckets_hit(score: str, digits_model: str) -> None:
+    bench = Bench(load_target(digits_model), training=load_data("digits/train"))
+    observer = Observer.of([bench.target], "auto")
+    cases = load_data("digits/test[:90]").cases
+    values = surprise(bench, cases, score)
+    lower, upper = float(values.quantile(0.1)), float(values.quantile(0.9))
+    text = f"sc(score={score}, buckets=20, lower={lower}, upper={upper}, training=digits/train)"
+    criterion = bind("criterion", *step(text))()
+    want: set[int] = set()
+    added, active = [], []
+    for value in values.tolist():
+        place = math.ceil((value - lower) / (upper - lower) * 20) - 1
+        inside = lower < value <= upper
+        added.append(int(inside and place not in want))
+        active.append(int(inside))
+        want |= {place} if inside else set()
+    coverage = criterion.begin(observer, None)
+    seen = observer.all(cases.x, bench.chunks)
+    assert coverage.active(seen).tolist() == active
+    assert coverage.gain(seen).tolist() == active
+    assert coverage.add(seen[:40]).tolist() + coverage.add(seen[40:]).tolist() == added
+    assert (coverage.covered(), coverage.total) == (len(want), 20)
+    other = criterion.begin(observer, None)
+    other.merge(coverage.state())
+    assert other.gain(seen).sum() == 0
+
+
+def test_the_upper_end_is_what_held_out_training_data_show(digits_model: str) -> None:
+    training = load_data("digits/train")
+    bench = Bench(load_target(digits_model))
+    out = torch.arange(len(training)) % 10 == 9
+    rest = replace(bench, training=replace(training, cases=training.cases[~out]))
+    values = surprise(rest, training.cases[out], "dsa")
+    observer = Observer.of([bench.target], "last")
+    begun = bind("criterion", "sc", {"training": "digits/train", "buckets": 1})().begin(observer, None)
+    largest = bind("criterion", "sc", {"training": "digits/train", "buckets": 1, "upper": float(values.max())})()
+    cases = load_data("digits/test").cases
+    seen = observer.all(cases.x, bench.chunks)
+    found = begun.active(seen)
+    assert torch.equal(found, largest.begin(observer, None).active(seen))
+    assert 0 < int((found == 0).sum()) < len(cases) / 2, "some lie beyond, most do not"
+
+
+def test_surprise_coverage_says_what_it_lacks(digits_model: str) -> None:
+    target = load_target(digits_model)
+    with pytest.raises(UsageError, match="training=mnist/train"):
+        bind("criterion", "sc", {})().begin(Observer.of([target], "auto"), None)
+    with pytest.raises(UsageError, match="looks at layer act4"):
+        bind("criterion", "sc", {"training": "digits/train"})().begin(Observer.of([target], "conv*"), None)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"score": "gini"}, "must be a surprise"),
+        ({"buckets": 0}, "buckets"),
+        ({"lower": 2.0, "upper": 1.0}, "range"),
+        ({"upper": math.inf}, "upper"),
+    ],
+)
+def test_surprise_coverage_refuses_nonsense(params: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        bind("criterion", "sc", params)()
