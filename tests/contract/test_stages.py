@@ -29,7 +29,7 @@ def net(seed: int = 0) -> nn.Module:
 
 
 def bench() -> Bench:
-    """A target with all that a campaign may give a stage: another model, an observer of both, coverage, training data."""
+    """A target with all that a campaign may give a stage: another model, an observer of both, coverage, training."""
     target, sibling = (ModuleTarget(net(seed), SPEC) for seed in (0, 7))
     observer = Observer.of([target, sibling], "auto", ends=True)
     coverage = bind("criterion", "nc", {})().begin(observer, None)

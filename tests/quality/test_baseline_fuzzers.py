@@ -70,7 +70,7 @@ BLIND = {
 @pytest.mark.parametrize(("recipe", "calls"), [("dlfuzz", 5), ("adapt", 16), ("deepxplore-alone", 16)])
 def test_a_neuron_is_pushed_over_its_bar(recipe: str, calls: int) -> None:
     """Half of the seeds within so many calls a seed; none without the neurons in the objective."""
-    changes = {} if recipe == "dlfuzz" else {"strategy.k": 3}
+    changes: dict[str, Any] = {} if recipe == "dlfuzz" else {"strategy.k": 3}
     found = fuzz(recipe, Planted(), seeds(), run="a", cases=64 * calls, changes=changes)
     assert found.broken >= 32
     assert passed(found.load().x).all()

@@ -10,6 +10,8 @@ from assay.core.registry import register
 from assay.core.shapes import column
 from assay.subjects.bench import Bench
 
+SCALES = ("none", "rms")
+
 
 @register("mutator", paper="RobOT 2021", needs=("grad",), gradients=1)
 def ascend(
@@ -22,18 +24,28 @@ def ascend(
     high: float = 1.5,
     eps: float | None = None,
     norm: str = "linf",
+    scale: str = "none",
 ) -> Tensor:
     """``x + lr·u·slope`` with u uniform between low and high; with eps, projected to the ball around the seed.
 
     The column ``slope`` is the objective's gradient where the case was last looked at, 0 where nobody has looked yet.
+    ``scale=rms`` divides it by its root mean square, so that lr is how far a pixel moves (DeepXplore, DLFuzz).
     """
+    if scale not in SCALES:
+        raise UsageError(f"ascend: scale is one of {', '.join(SCALES)}; got {scale!r}")
     if "slope" not in cases.info:
         raise UsageError(
             "ascend climbs the recipe's objective, and this recipe has none; give one: --set objective=fol"
         )
     u = column(rng.uniform((1,), low, high).squeeze(1), cases.x).to(cases.x.dtype)
-    x = cases.x + lr * u * cases.info["slope"]
+    slope = cases.info["slope"]
+    x = cases.x + lr * u * (by_rms(slope) if scale == "rms" else slope)
     if eps is not None:
         seed = cases.info["seed_x"]
         x = seed + norms.project(x - seed, eps, norms.check(norm, eps))
     return x.clamp_(*bench.target.spec.bounds)
+
+
+def by_rms(slope: Tensor) -> Tensor:
+    """The slope of each case divided by its root mean square; a vanishing one stays small."""
+    return slope / (column(slope.flatten(1).square().mean(1).sqrt(), slope) + 1e-5)

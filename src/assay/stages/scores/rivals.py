@@ -10,17 +10,18 @@ from assay.subjects.bench import Bench
 
 
 @register("score", paper="RobOT 2021", needs=("logit",))
-def rivals(bench: Bench, cases: Cases, *, k: int = 5) -> Tensor:
+def rivals(bench: Bench, cases: Cases, *, k: int = 5, logits: bool = False) -> Tensor:
     """The sum of the probabilities of the k-1 classes that were likeliest at the seed, beside the label.
 
-    They are ranked by the column ``seed_logits``, where there is none at the case itself.
+    They are ranked by the column ``seed_logits``, where there is none at the case itself. With ``logits`` it is the sum
+    of their scores before the softmax (DLFuzz).
     """
     if k < 2:
         raise UsageError(f"rivals: k counts the label and its rivals and must be at least 2, got {k}")
-    logits = bench.logits(cases)
+    now = bench.logits(cases)
     # Paper: the k likeliest labels, ranked again at every step. Here: the case's label and the k-1 likeliest others of
     # the seed, because the objective would turn round as soon as the label flips.
-    at_seed = cases.info.get("seed_logits", logits).detach().to(logits.device)
-    others = at_seed.scatter(1, cases.y.to(logits.device)[:, None], -torch.inf)
-    next_best = others.topk(min(k, logits.shape[1]) - 1, 1).indices
-    return logits.softmax(1).gather(1, next_best).sum(1)
+    at_seed = cases.info.get("seed_logits", now).detach().to(now.device)
+    others = at_seed.scatter(1, cases.y.to(now.device)[:, None], -torch.inf)
+    next_best = others.topk(min(k, now.shape[1]) - 1, 1).indices
+    return (now if logits else now.softmax(1)).gather(1, next_best).sum(1)
