@@ -18,13 +18,13 @@ from assay.engines.campaign import Campaign, Progress
 from assay.engines.found import Found
 from assay.engines.guidance import Guidance
 from assay.engines.protocol import warn_of_large
-from assay.engines.rehearsal import empty_lanes, rehearsed
+from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
 from assay.stages.objective import check_curvature
 from assay.stages.schedules import Pooled
-from assay.subjects.bench import Bench, Data, fitted
+from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
@@ -89,8 +89,11 @@ def fuzz(
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
     known = None if training is None else load_data(training, part="train", size=size)
-    bench, profile = rehearsed(target, others, stages, known or training_of(seeds_from, size=size) or seeds_from)
-    width = _width(lanes, bench, stages)
+    learnt = known or seeds_from
+    if known is None and "activation" in needs:  # others never ask, and reading it may take seconds
+        learnt = training_of(seeds_from, size=size) or seeds_from
+    bench, profile, lane_bytes = rehearsed(target, others, stages, learnt)
+    width = _width(lanes, target, lane_bytes)
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
@@ -169,11 +172,8 @@ def _units_so_far(unit: int | str, run: str | None, folder: Path | None, *, fres
     return size
 
 
-def _width(lanes: int | str, bench: Bench, stages: Stages) -> int:
-    """How many lanes; ``auto`` is what suits the device, fewer where inputs are large."""
-    if lanes != "auto":
-        return _number("lanes", lanes, LANES, bench.target)
-    one = empty_lanes(bench, stages, 1)
-    each = one.x.nbytes + sum(column.nbytes for column in one.info.values())
-    room = LANE_BYTES.get(bench.target.device.type, LANE_BYTES["cpu"]) // each
-    return max(1, min(_number("lanes", lanes, LANES, bench.target), room))
+def _width(lanes: int | str, target: Target, each: int) -> int:
+    """How many lanes; ``auto`` is what suits the device, fewer where one keeps many bytes."""
+    width = _number("lanes", lanes, LANES, target)
+    room = LANE_BYTES.get(target.device.type, LANE_BYTES["cpu"]) // each
+    return width if lanes != "auto" else max(1, min(width, room))

@@ -21,6 +21,7 @@ from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
 from assay.engines.guidance import Guidance
 from assay.engines.lanes import Lanes
+from assay.engines.rehearsal import rehearsed
 from assay.recipes.recipe import resolve
 from assay.stages.objective import Look
 from assay.subjects.bench import Bench, Data
@@ -232,11 +233,13 @@ def test_large_inputs_get_fewer_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = resolve("robot", {}, {})
     widths = []
     for spec in (small, large):
-        net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
-        widths.append(fuzz_engine._width("auto", Bench(ModuleTarget(net, spec)), stages))
+        target = ModuleTarget(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), spec)
+        nothing = Data("nothing", Cases.of(torch.zeros(1, *spec.shape)), spec)
+        each = rehearsed(target, (), stages, nothing).lane_bytes
+        widths.append(fuzz_engine._width("auto", target, each))
     assert widths[0] == 256
     assert 16 < widths[1] < 256, "a lane of 224×224 images keeps about 10 MiB"
-    assert fuzz_engine._width(300, Bench(ModuleTarget(net, large)), stages) == 300, "who asks for more gets it"
+    assert fuzz_engine._width(300, target, each) == 300, "who asks for more gets it"
 
 
 def test_a_ball_without_a_norm_is_one_of_linf(digits_model: str, digits: Data) -> None:

@@ -1,0 +1,222 @@
+"""Coverage: what a test set reaches in a net, by any criteria, in one pass."""
+
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.chunks import Chunks
+from assay.core.environment import version_of
+from assay.core.errors import UsageError
+from assay.core.registry import bind
+from assay.core.specs import did_you_mean, steps
+from assay.engines.blocks import BLOCK, Progress
+from assay.engines.session import session
+from assay.engines.siblings import siblings_of
+from assay.stages.coverage import Coverage, Criterion
+from assay.stages.coverage.bitmap import Bitmap
+from assay.stages.coverage.passes import Pass
+from assay.stages.coverage.profile import profile_of
+from assay.subjects.bench import Data, fitted
+from assay.subjects.data.load import load_data, training_of
+from assay.subjects.observer import Observer
+from assay.subjects.sources.load import load_target
+from assay.subjects.target import Target
+
+Model = str | nn.Module | Target
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What one criterion found covered, of ``total`` (0 where it has no upper end).
+
+    ``growth`` is what was covered after so many cases; ``layers`` have label, covered and total each, where the
+    criterion counts cells of neurons.
+    """
+
+    covered: float
+    total: int
+    growth: tuple[tuple[int, float], ...]
+    layers: tuple[tuple[str, int, int], ...]
+
+    @property
+    def share(self) -> float | None:
+        return self.covered / self.total if self.total else None
+
+    def to_json(self) -> dict[str, Any]:
+        share = self.share
+        told: dict[str, Any] = {
+            "covered": self.covered,
+            "total": self.total or None,
+            "share": None if share is None else round(share, 6),
+            "growth": [{"cases": n, "covered": covered} for n, covered in self.growth],
+        }
+        if self.layers:
+            told["layers"] = [{"layer": name, "covered": c, "total": t} for name, c, t in self.layers]
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What a test set covers, by criterion, with the layers that every number stands on."""
+
+    criteria: dict[str, Reached]
+    layers: str
+    protocol: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Reached:
+        """The numbers of a criterion, by its name or its whole text."""
+        found = [reached for text, reached in self.criteria.items() if name in (text, text.partition("(")[0])]
+        if len(found) != 1:
+            what = "several criteria are" if found else "no criterion here is"
+            raise UsageError(f"{what} called {name!r}; {did_you_mean(name, self.criteria)}")
+        return found[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "criteria": {text: reached.to_json() for text, reached in self.criteria.items()},
+            "layers": self.layers,
+            "protocol": self.protocol,
+        }
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{text} {_number(reached)}" for text, reached in self.criteria.items())
+        return f"<{numbers}; {self.layers}>"
+
+
+def _number(reached: Reached) -> str:
+    return f"{reached.covered:g}" if reached.share is None else f"{reached.share:.4f}"
+
+
+def coverage(
+    model: Model,
+    data: str | Data,
+    *,
+    by: Any = "nc,kmnc,nbc,tknc",
+    layers: str = "auto",
+    training: str | Data | None = None,
+    siblings: Sequence[Model] = (),
+    batch: int = BLOCK,
+    size: str = "",
+    device: str = "auto",
+    deterministic: bool = False,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    progress: Progress | None = None,
+) -> Covered:
+    """What ``data`` cover in a model, by each of the criteria, in one forward pass for all of them.
+
+    ``layers`` are auto, last, or patterns of names. Criteria that go by the range of neurons take it from ``training``,
+    the training part of the same data set unless given. With ``siblings`` the neurons of those models count, too.
+    """
+    criteria = {bound.text: bound() for bound in (bind("criterion", *step) for step in steps(by))}
+    if not criteria:
+        raise UsageError("name a criterion, such as nc or kmnc(k=1000); see assay list criterion")
+    given = load_data(data, part="test", size=size)
+    target = load_target(model, data=given, device=device, mean=mean, std=std)
+    given = fitted(target, given)
+    nets = (target, *siblings_of(siblings, target, given, device))
+    observer = Observer.of(nets, layers, ends=any(criterion.ends for criterion in criteria.values()))
+    known = None
+    if any(criterion.profiled for criterion in criteria.values()):
+        known = fitted(target, _training(training, given, size))
+    with ExitStack() as open_for_run:
+        open_for_run.enter_context(session(deterministic=deterministic))
+        for net in nets:
+            open_for_run.enter_context(net.ready())
+        work = _Work(observer, criteria, known, Chunks(batch))
+        work.all(given.cases.x, progress or (lambda _: None))
+    return Covered(work.result(), observer.text(), _protocol(model, observer, given, known, criteria))
+
+
+def _training(training: str | Data | None, data: Data, size: str) -> Data:
+    known = load_data(training, part="train", size=size) if training is not None else training_of(data, size=size)
+    if known is None:
+        raise UsageError(
+            f"nothing says what the model was trained with, and {data.name} has no training part; give --training "
+            "(training=… in Python), or criteria that need no profile: nc, tknc, bknc, tknp, nlc, cc"
+        )
+    return known
+
+
+class _Work:
+    def __init__(
+        self, observer: Observer, criteria: dict[str, Criterion], training: Data | None, chunks: Chunks
+    ) -> None:
+        self.observer, self.chunks = observer, chunks
+        profile = None if training is None else profile_of(observer, training, chunks)
+        self.coverages: dict[str, Coverage] = {
+            text: criterion.begin(observer, profile) for text, criterion in criteria.items()
+        }
+        self.passing: Pass | None = None
+        self.growth: dict[str, list[tuple[int, float]]] = {text: [] for text in criteria}
+
+    def all(self, x: Tensor, progress: Progress) -> None:
+        """Add every case, noting what is covered after 1, 2, 4, 8 … of them."""
+        points = sorted({*(1 << i for i in range(len(x).bit_length())), len(x)})
+        start = 0
+        while start < len(x):
+            stop = min(start + self.chunks.size, len(x))
+            inner = [point for point in points if start < point < stop]
+            if start and not inner:
+                self._pass(x[start:stop])
+            else:
+                self._in_parts(x[start:stop], start, inner)
+            if stop in points:
+                self._note(stop)
+            start = stop
+            progress({"done": stop, "of": len(x)})
+
+    def _pass(self, x: Tensor) -> None:
+        if self.passing is None or self.passing.size != self.chunks.size:
+            self.passing = Pass(self.observer, list(self.coverages.values()), self.chunks.size)
+        self.passing(x)
+
+    def _in_parts(self, x: Tensor, start: int, points: list[int]) -> None:
+        """The first block, which shows how many fit in memory, and others with a point inside."""
+        seen = self.observer.all(x, self.chunks)
+        for begin, end in itertools.pairwise([start, *points, start + len(x)]):
+            for covered in self.coverages.values():
+                covered.add(seen[begin - start : end - start])
+            if end in points:
+                self._note(end)
+
+    def _note(self, cases: int) -> None:
+        for text, coverage in self.coverages.items():
+            self.growth[text].append((cases, coverage.covered()))
+
+    def result(self) -> dict[str, Reached]:
+        return {
+            text: Reached(
+                self.growth[text][-1][1],
+                coverage.total,
+                tuple(self.growth[text]),
+                tuple(coverage.per_layer()) if isinstance(coverage, Bitmap) else (),
+            )
+            for text, coverage in self.coverages.items()
+        }
+
+
+def _protocol(
+    model: Model, observer: Observer, data: Data, training: Data | None, criteria: dict[str, Criterion]
+) -> dict[str, Any]:
+    return {
+        "model": model if isinstance(model, str) else "module",
+        "model_fingerprint": [target.fingerprint() for target in observer.targets],
+        "data": data.name,
+        "data_fingerprint": data.fingerprint(),
+        "n": len(data),
+        "training": None if training is None else training.name,
+        "training_fingerprint": None if training is None else training.fingerprint(),
+        "criteria": list(criteria),
+        "layers": [
+            [{"name": layer.label, "kind": layer.kind, "neurons": layer.width} for layer in layers.each]
+            for layers in observer.layers
+        ],
+        "assay": version_of("assay"),
+        "torch": torch.__version__,
+    }
