@@ -18,6 +18,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test works in a folder of its own and leaves nothing elsewhere."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")

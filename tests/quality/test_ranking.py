@@ -11,9 +11,8 @@ from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 
 SMALL_IS_BAD = {"true_prob", "true_logit"}  # what recipes climb down
-# These ask for what is not here: dropout layers, neurons that a strategy chose, other models, and clusters of more
-# training cases than the layer has neurons.
-ELSEWHERE = {"mc_dropout", "neurons", "disagreement", "mmdsa"}
+# These ask for what is not here: dropout layers, neurons that a strategy chose, other models.
+ELSEWHERE = {"mc_dropout", "neurons", "disagreement"}
 
 
 @pytest.fixture(scope="module")

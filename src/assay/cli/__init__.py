@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from assay.cli import demo, evaluate, export, fuzz, harden, look, select, train, transfer
+from assay.cli import coverage, demo, evaluate, export, fuzz, harden, look, prioritise, select, train, transfer
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 
 app = typer.Typer(
@@ -39,8 +39,10 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("transfer")(transfer.transfer)
 app.command("fuzz")(fuzz.fuzz)
+app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
 app.command("select")(select.select)
+app.command("prioritise")(prioritise.prioritise)
 app.command("export")(export.export)
 app.command("status")(look.status)
 app.command("report")(look.report)

@@ -18,10 +18,12 @@ _DIGEST = 32  # bytes of SHA-256 before the columns: safetensors itself does not
 
 def cache_folder() -> Path:
     """Where such files are kept; nothing is lost when it is removed."""
+    given = os.environ.get("ASSAY_CACHE")
+    if given:
+        return Path(given)
     import pooch
 
-    given = os.environ.get("ASSAY_CACHE")
-    return Path(given) if given else Path(pooch.os_cache("assay"))
+    return Path(pooch.os_cache("assay"))
 
 
 def remembered(

@@ -19,12 +19,14 @@ _CRITERIA = (
     *(f"tknc(k={k})" for k in (1, 2, 3)),
     "kmnc(k=2)",
 )
+_SURPRISE = ("dsa(share=0.3)", "lsa", "mdsa", "mlsa", "mmdsa")
 # The prioritisers of Weiss and Tonella (ISSTA 2022) in their settings.
 REPLICATION = (
     *("gini", "max_p", "margin", "entropy", "mc_dropout"),
-    *("dsa(share=0.3)", "lsa", "mdsa", "mlsa", "mmdsa"),
+    *_SURPRISE,
     *(f"ctm(criterion={written})" for written in _CRITERIA),
     *(f"cam(criterion={written})" for written in _CRITERIA),
+    *(f"cam(criterion=sc(score={written}), layers=last)" for written in _SURPRISE),
 )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from assay.core import store
-from assay.core.cases import InputSpec
+from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from assay.core.cases import Cases
+from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.registry import bind
 from assay.core.specs import step
+from assay.stages.coverage.profile import profile_of
 from assay.stages.coverage.sc import bucket_of
 from assay.subjects.bench import Bench
 from assay.subjects.data.load import load_data
@@ -39,7 +41,7 @@ def test_surprise_coverage_counts_the_buckets_hit(score: str, digits_model: str)
     cases = load_data("digits/test[:90]").cases
     values = surprise(bench, cases, score)
     lower, upper = float(values.quantile(0.1)), float(values.quantile(0.9))
-    text = f"sc(score={score}, buckets=20, lower={lower}, upper={upper}, training=digits/train)"
+    text = f"sc(score={score}, buckets=20, lower={lower}, upper={upper})"
     criterion = bind("criterion", *step(text))()
     want: set[int] = set()
     added, active = [], []
@@ -49,13 +51,14 @@ def test_surprise_coverage_counts_the_buckets_hit(score: str, digits_model: str)
         added.append(int(inside and place not in want))
         active.append(int(inside))
         want |= {place} if inside else set()
-    coverage = criterion.begin(observer, None)
+    profile = profile_of(observer, load_data("digits/train"), bench.chunks)
+    coverage = criterion.begin(observer, profile)
     seen = observer.all(cases.x, bench.chunks)
-    assert coverage.active(seen).tolist() == active
+    assert torch.allclose(coverage.active(seen), values.double()), "a case alone counts by its surprise"
     assert coverage.gain(seen).tolist() == active
     assert coverage.add(seen[:40]).tolist() + coverage.add(seen[40:]).tolist() == added
     assert (coverage.covered(), coverage.total) == (len(want), 20)
-    other = criterion.begin(observer, None)
+    other = criterion.begin(observer, profile)
     other.merge(coverage.state())
     assert other.gain(seen).sum() == 0
 
@@ -67,21 +70,23 @@ def test_the_upper_end_is_what_held_out_training_data_show(digits_model: str) ->
     rest = replace(bench, training=replace(training, cases=training.cases[~out]))
     values = surprise(rest, training.cases[out], "dsa")
     observer = Observer.of([bench.target], "last")
-    begun = bind("criterion", "sc", {"training": "digits/train", "buckets": 1})().begin(observer, None)
-    largest = bind("criterion", "sc", {"training": "digits/train", "buckets": 1, "upper": float(values.max())})()
+    profile = profile_of(observer, training, bench.chunks)
+    begun = bind("criterion", "sc", {"buckets": 1})().begin(observer, profile)
+    largest = bind("criterion", "sc", {"buckets": 1, "upper": float(values.max())})()
     cases = load_data("digits/test").cases
     seen = observer.all(cases.x, bench.chunks)
-    found = begun.active(seen)
-    assert torch.equal(found, largest.begin(observer, None).active(seen))
+    found = begun.gain(seen)
+    assert torch.equal(found, largest.begin(observer, profile).gain(seen))
     assert 0 < int((found == 0).sum()) < len(cases) / 2, "some lie beyond, most do not"
 
 
 def test_surprise_coverage_says_what_it_lacks(digits_model: str) -> None:
     target = load_target(digits_model)
-    with pytest.raises(UsageError, match="training=mnist/train"):
+    with pytest.raises(UsageError, match="give --training"):
         bind("criterion", "sc", {})().begin(Observer.of([target], "auto"), None)
+    observer = Observer.of([target], "conv*")
     with pytest.raises(UsageError, match="looks at layer act4"):
-        bind("criterion", "sc", {"training": "digits/train"})().begin(Observer.of([target], "conv*"), None)
+        bind("criterion", "sc", {})().begin(observer, profile_of(observer, load_data("digits/train"), Chunks()))
 
 
 @pytest.mark.parametrize(
