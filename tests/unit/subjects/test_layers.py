@@ -160,3 +160,19 @@ def test_fingerprints_tell_layers_apart() -> None:
     auto, convs = (layers_of(target(net), asked) for asked in ("auto", "conv*"))
     assert auto.fingerprint() == layers_of(target(net), "auto").fingerprint()
     assert auto.fingerprint() != convs.fingerprint()
+
+
+def test_signals_have_their_channels_first_and_tokens_last() -> None:
+    body = nn.Sequential(nn.Conv1d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(16, 3))
+    target = ModuleTarget(body, InputSpec((1, 8), (0.0, 1.0), ("a", "b", "c")))
+    assert [layer.width for layer in layers_of(target, "auto").each] == [4, 4, 3, 3]
+    assert [layer.width for layer in layers_of(target, "0, 1, 2").each] == [4, 4, 4]
+    tokens = nn.Sequential(nn.Linear(8, 5), nn.LayerNorm(5), nn.Flatten(), nn.Linear(15, 3))
+    target = ModuleTarget(tokens, InputSpec((3, 8), (0.0, 1.0), ("a", "b", "c")))
+    assert [layer.width for layer in layers_of(target, "auto").each] == [5, 3, 3]
+
+
+def test_no_name_at_all_is_refused() -> None:
+    target = ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), InputSpec((1, 2, 2), (0.0, 1.0), ("a", "b")))
+    with pytest.raises(UsageError, match="no layer is called"):
+        layers_of(target, ",")
