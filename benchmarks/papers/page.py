@@ -1,20 +1,21 @@
 """The page docs/papers/robot.md: every number on it is computed from the rows."""
 
 import math
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
 
 from papers.figures import Panel, figure
-from papers.grid import ARMS, MAIN_EPS, SELECTORS, SIZES, SOURCES, TIMES, Group, groups
+from papers.grid import ARMS, MAIN_EPS, SELECTORS, SIZES, Group, groups
 from papers.rows import Row, Rows
 from papers.subject import BINS
-from papers.texts import ARMS_TEXT, FOL_TEXT, NOT_HERE, PAPER, PROTOCOL, RQ3_PAPER, RQ3_READ, RQ3_TEXT, SCRIPT
+from papers.tables import cell, column, pick, seeds_of, table
+from papers.texts import ARMS_TEXT, FOL_TEXT, NOT_HERE, PAPER, PROTOCOL, SCRIPT
+from papers.tools_page import fuzzing, pools, transfer
 from papers.verdict import correlation, verdict
 
 COLUMNS = {"static": "static", "static_fooling": "static, fooling only", "white": "white box", "clean": "clean"}
 LENET = ("mnist", "fashion-mnist")
+MADE = ("pools", "transfer", "rq3")  # experiments on what tools make
 
 
 def write_page(rows: Rows, out: Path) -> None:
@@ -25,30 +26,9 @@ def write_page(rows: Rows, out: Path) -> None:
     figures |= {f"robot-rq1-{data}.svg": histograms(every, data) for data in LENET}
     for name, text in figures.items():
         (out / name).write_text(text, encoding="utf-8")
-    parts = [verdict(every), PROTOCOL, selection(every), arms(every), fol(every), fuzzing(list(rows)), missing(every)]
+    parts = [verdict(every), PROTOCOL, selection(every), pools(every), transfer(every), fuzzing(list(rows))]
+    parts += [arms(every), fol(every), missing(every)]
     (out / "robot.md").write_text("\n".join(parts), encoding="utf-8")
-
-
-def pick(rows: Iterable[Row], **match: Any) -> list[Row]:
-    """The rows whose protocol has these values."""
-    return [r for r in rows if all(r["protocol"].get(k) == v for k, v in match.items())]
-
-
-def cell(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± standard deviation."""
-    if not values:
-        return "–"
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
-
-
-def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def column(rows: Iterable[Row], name: str) -> list[float]:
-    return [float(r["numbers"][name]) for r in rows]
 
 
 # ---- RQ2 ----
@@ -85,8 +65,7 @@ def _selection_table(found: list[Row]) -> str:
         for share in SIZES:
             cells = [pick(found, share=share, select=select) for select in SELECTORS.values()]
             if any(cells):
-                seeds = "–".join(map(str, sorted({len(c) for c in cells})))
-                body.append([title, f"{share:.0%}", seeds, *(cell(column(c, key)) for c in cells)])
+                body.append([title, f"{share:.0%}", seeds_of(cells), *(cell(column(c, key)) for c in cells)])
     return table(["column", "size", "seeds", *SELECTORS], body)
 
 
@@ -157,7 +136,7 @@ def fol(rows: list[Row]) -> str:
     parts = ["## RQ1: FOL and robustness\n", f"`{SCRIPT} rq1` trains the adversarial nets; all other rows serve too.\n"]
     body = []
     for data in LENET:
-        here = [r for r in pick(rows, data=data, eps=MAIN_EPS[data]) if r["protocol"]["experiment"] != "rq3"]
+        here = [r for r in pick(rows, data=data, eps=MAIN_EPS[data]) if r["protocol"]["experiment"] not in MADE]
         if not here:
             continue
         lower = [r for r in here if _median(r, "pgd") < _median(r, "fgsm")]
@@ -215,32 +194,7 @@ def histograms(rows: list[Row], data: str) -> str:
     return figure(panels)
 
 
-# ---- RQ3 and what was not run ----
-
-
-def fuzzing(rows: list[Row]) -> str:
-    found = pick(rows, experiment="rq3")
-    parts = [RQ3_TEXT]
-    body = []
-    for data in LENET:
-        for seconds in TIMES:
-            for source in SOURCES:
-                some = pick(found, data=data, time=seconds, source=source)
-                if some:
-                    body.append([data, f"{seconds:g} s", _NAMES[source], str(len(some)), *_found_cells(some)])
-    if not body:
-        return parts[0] + "\nNo row was run.\n"
-    head = ["data", "time", "cases from", "seeds", "failing cases", "images broken", "median linf"]
-    head += ["static", "white box", "clean"]
-    return "\n".join([*parts, table(head, body), RQ3_READ, RQ3_PAPER])
-
-
-_NAMES = {"robot": "FOL-Fuzz", "attack": "PGD-10", "attack, as many": "PGD-10, as many as FOL-Fuzz"}
-
-
-def _found_cells(some: list[Row]) -> list[str]:
-    counts = (f"{mean(column(some, key)):.0f}" for key in ("cases", "seeds_broken"))
-    return [*counts, cell(column(some, "linf"), 2), *(cell(column(some, key)) for key in ("static", "white", "clean"))]
+# ---- what was not run ----
 
 
 def missing(rows: list[Row]) -> str:

@@ -124,8 +124,11 @@ class Subject:
         made = self.examples(target, self.part("val"), self.rng.at("validation"))
         return replace(self.splits.part("val"), cases=Cases.cat([self.part("val"), made]))
 
+    def predicted(self, target: Target, cases: Cases) -> Tensor:
+        return answer(target, cases.x, self.chunks).argmax(1)
+
     def right(self, target: Target, cases: Cases) -> Tensor:
-        return answer(target, cases.x, self.chunks).argmax(1) == cases.y
+        return self.predicted(target, cases) == cases.y
 
     def retrained(self, net: nn.Module, extra: Cases | None, val: Data, fit: Bound, name: str) -> nn.Module:
         """The net after more training, on the training part and the extra cases."""
@@ -134,7 +137,7 @@ class Subject:
         return made.eval()
 
     def picked(self, cases: Cases) -> dict[str, Any]:
-        """What kind of cases a selector chose from the pool (Fig. 4 of the paper)."""
+        """What kind of cases a selector chose from a pool (Fig. 4 of the paper)."""
         counts = torch.bincount(cases.y, minlength=10).float() / max(1, len(cases))
         return {
             "zol": _quantiles(cases.info["zol"]),
