@@ -6,18 +6,42 @@ from typing import cast
 import torch
 from torch import Tensor
 
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+
 
 def ssim(x: Tensor, reference: Tensor) -> Tensor:
-    """Structural similarity of each pair, (N,): 11×11 Gaussian window, sigma 1.5, mean over channels.
+    """Structural similarity of each pair, (N,): 11×11 Gaussian window, sigma 1.5, borders reflected, mean over channels.
 
     Images smaller than the window get the largest odd window that fits.
     """
-    from kornia.metrics import ssim as kornia_ssim
-
     if len(x) == 0:
         return x.new_zeros(0)
-    window = min(11, *(side if side % 2 else side - 1 for side in x.shape[-2:]))
-    return cast(Tensor, kornia_ssim(x, reference, window, max_val=1.0)).flatten(1).mean(1)
+    window = min(SSIM_WINDOW, *(side if side % 2 else side - 1 for side in x.shape[-2:]))
+    down, across = (_blur_matrix(side, window, x) for side in x.shape[-2:])
+
+    def blurred(image: Tensor) -> Tensor:
+        # Two small products instead of a convolution: ten times as fast on small images, and SSIM takes five.
+        return down @ image @ across.T
+
+    mean, other = blurred(x), blurred(reference)
+    product = mean * other
+    squares = mean.square(), other.square()
+    spreads = blurred(x.square()) - squares[0] + blurred(reference.square()) - squares[1]
+    together = blurred(x * reference) - product
+    first, second = 0.01**2, 0.03**2  # of the range, which is 1
+    share = (2 * product + first) * (2 * together + second)
+    return (share / ((squares[0] + squares[1] + first) * (spreads + second))).flatten(1).mean(1)
+
+
+def _blur_matrix(side: int, window: int, like: Tensor) -> Tensor:
+    """The matrix that takes a Gaussian mean along one axis, its ends reflected, (side, side)."""
+    offset = torch.arange(window) - window // 2
+    weight = torch.exp(-offset.double().square() / (2 * SSIM_SIGMA**2))
+    place = (torch.arange(side)[:, None] + offset).abs()
+    place = torch.where(place >= side, 2 * (side - 1) - place, place)
+    matrix = torch.zeros(side, side, dtype=torch.float64)
+    matrix.scatter_add_(1, place, (weight / weight.sum()).expand(side, -1))
+    return matrix.to(like)
 
 
 def tenengrad(x: Tensor) -> Tensor:
