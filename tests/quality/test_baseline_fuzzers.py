@@ -71,12 +71,12 @@ BLIND = {
 def test_a_neuron_is_pushed_over_its_bar(recipe: str, calls: int) -> None:
     """Half of the seeds within so many calls a seed; none without the neurons in the objective."""
     changes: dict[str, Any] = {} if recipe == "dlfuzz" else {"strategy.k": 3}
-    found = fuzz(recipe, Planted(), seeds(), run="a", cases=64 * calls, changes=changes)
+    found = fuzz(recipe, Planted(), seeds(), run="a", cases=64 * calls, unit=64, changes=changes)
     assert found.broken >= 32
     assert passed(found.load().x).all()
     assert not passed(seeds().cases.x).any()
     changes |= {"objective": BLIND[recipe]}
-    assert not fuzz(recipe, Planted(), seeds(), run="b", cases=64 * calls, changes=changes).failures
+    assert not fuzz(recipe, Planted(), seeds(), run="b", cases=64 * calls, unit=64, changes=changes).failures
 
 
 @pytest.mark.parametrize("strategy", ["heavy", "uncovered(k=5)", "rare", "random(k=5)", 'mixed(of="heavy, rare", m=6)'])

@@ -12,7 +12,7 @@ from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS, without
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
     "target": ("model", "fingerprint", "classes", "mean", "std", "with", "siblings"),
-    "data": ("spec", "size", "training", "fingerprint"),
+    "data": ("spec", "size", "training", "training_fingerprint", "fingerprint"),
     "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),
     "budget": ("time", "cases"),
 }
@@ -109,7 +109,7 @@ def _read(file: str) -> dict[str, dict[str, Any]]:
                 raise UsageError(f"{file}: {key} in [{name}] cannot be {given!r}")
         if table.get("kind", "fuzz") != "fuzz":
             raise UsageError(f"{file} is the configuration of a run of kind {table['kind']!r}, not of a fuzzing run")
-        for fact in ("fingerprint", "classes", "siblings"):
+        for fact in ("fingerprint", "classes", "siblings", "training_fingerprint"):
             table.pop(fact, None)  # facts of the run it came from; a new run finds its own
     return tables
 

@@ -59,6 +59,7 @@ def fuzz(
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
     from assay.engines.quality import quality_of, witness_of
+    from assay.engines.siblings import for_siblings
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
     from assay.outputs.tables import coverage_facts, quality_facts
@@ -80,7 +81,8 @@ def fuzz(
     }
     campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
     if show_config:
-        stages = resolve(campaign.recipe, campaign.changes, ball_of(eps, norm)).config()
+        chosen = for_siblings(campaign.recipe, campaign.settings["siblings"])
+        stages = resolve(chosen, campaign.changes, ball_of(eps, norm)).config()
         typer.echo(dumps(campaign.tables | {"recipe": stages}), nl=False)
         return
     judge, named = None, tuple[str, ...]()
@@ -109,6 +111,7 @@ def fuzz(
     else:
         facts = {
             "run": found.run,
+            "recipe": found.recipe,
             "seeds": f"{found.stats['seed_list']}, {found.seeds / found.stats['seed_list']:.1f} times over",
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",

@@ -99,9 +99,12 @@ class Campaign:
             return
         done = next(self.folder.commits("look"), None)
         if done is None:
+            known = None if self.guidance.chooser is None else self.guidance.chooser.state()
             start = self._lanes(iter(()), width, 1).at(self.seeds[:width])
             start = start.note(seed_logits=self.search.logits(start))
             choice = choose(self.look, self.search, start, asked)
+            if self.guidance.chooser is not None and known is not None:  # these lanes were none of the campaign's
+                self.guidance.chooser.load(known)
             self.folder.commit({}, kind="look", curvature=choice.curvature, milliseconds=dict(choice.milliseconds))
         else:
             choice = Choice(done.meta["curvature"], done.meta["milliseconds"])
@@ -140,7 +143,7 @@ class Campaign:
                     break
             if stop.now and not stop.interrupted and "cases" not in budget:
                 lanes.cut_short()  # the time was spent on them; what a cycle leaves out, the next one works
-            if stop.now and not (stop.interrupted and self.whole_units):
+            if stop.now and not (stop.interrupted and (self.whole_units or self.parents is not None)):
                 self._commit_finished(lanes, in_order="cases" in budget)
             self.found.interrupted = stop.interrupted
         self.found.seconds = time.monotonic() - began
@@ -178,7 +181,8 @@ class Campaign:
             unit = lanes.open[0]
             whole = unit.prefix()
             reached = self.found.cases + unit.tries[:whole].cumsum(0) >= limit
-            if bool(reached.any()):
+            # What is covered counts whole units: the rest of one would be covered by cases that nobody has.
+            if bool(reached.any()) and self.guidance.coverage is None:
                 self._commit(lanes, unit, torch.arange(int(reached.nonzero()[0]) + 1))
                 return
             if whole < len(unit.rows):
@@ -227,7 +231,7 @@ class Campaign:
                 "gradient_steps": tried * self.stages.mutate.entry.gradients,
             },
             kept=dict(zip(self.stages.keep, unit.fired[slots].sum(0).tolist(), strict=True)),
-            **self._guided(number),
+            **self._guided(),
         )
         line = self.folder.lines[-1].meta
         self.found.add(line["counts"], line["kept"])
@@ -247,11 +251,11 @@ class Campaign:
         columns = {"x": members.x, "y": members.y, "origin": members.origin, **members.info}
         return {f"state/pool-{number:06d}.safetensors": encode(columns)}
 
-    def _guided(self, number: int) -> dict[str, Any]:
+    def _guided(self) -> dict[str, Any]:
         """What a commit says of the coverage."""
         if self.guidance.coverage is None:
             return {}
-        return {"guidance": self.guidance.save(self.folder, number), "covered": self.guidance.coverage.covered()}
+        return {"guidance": self.guidance.save(self.folder), "covered": self.guidance.coverage.covered()}
 
     def _new(self, failing: Cases | None) -> dict[str, int]:
         """How many of these failures differ in seed or wrong class from all before, and in seed."""

@@ -25,6 +25,7 @@ class Found:
     """
 
     run: Path
+    recipe: str = ""
     seeds: int = 0
     cases: int = 0
     failures: int = 0
@@ -74,7 +75,8 @@ def as_cases(run: Store, name: str) -> Cases:
 
 def summary(folder: Store) -> Found:
     """The counts of a run, from its journal; only the time comes from ``stats.json``."""
-    found = Found(folder.path, seconds=float(folder.stats().get("seconds", 0.0)))
+    recipe = folder.lines[0].meta.get("identity", {}).get("recipe", {}).get("name", "") if folder.lines else ""
+    found = Found(folder.path, recipe, seconds=float(folder.stats().get("seconds", 0.0)))
     found.add(folder.totals("fuzz"), folder.totals("fuzz", "kept"))
     return found
 

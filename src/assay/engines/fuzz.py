@@ -31,6 +31,7 @@ from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require, require_gradients
 
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
+LEAST_UNIT = 16
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
 LANES = {"cpu": 256, "cuda": 8192}
 LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
@@ -78,7 +79,7 @@ def fuzz(
     seeds_from = fitted(target, seeds_from)
     ball = ball_of(eps, norm)
     warn_of_large(ball["eps"], ball["norm"], seeds_from)
-    others = siblings_of(siblings, target, seeds_from, device)
+    others = siblings_of(siblings, target, seeds_from, device, mean, std)
     stages = resolve(for_siblings(recipe, others), changes or {}, ball)
     needs = stages.needs() - {SIBLINGS}
     for net in (target, *others):
@@ -86,12 +87,14 @@ def fuzz(
     if SIBLINGS in stages.needs() and not others:
         raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
+    if unit == "auto" and stages.coverage is not None and cases is not None:  # then it ends with a whole unit
+        group = min(group, max(LEAST_UNIT, cases // 20))
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
-    known = None if training is None else load_data(training, part="train", size=size)
-    learnt = known or seeds_from
-    if known is None and "activation" in needs:  # others never ask, and reading it may take seconds
-        learnt = training_of(seeds_from, size=size) or seeds_from
+    learnt = None if training is None else load_data(training, part="train", size=size)
+    if training is None and "activation" in needs:  # others never ask, and reading it may take seconds
+        learnt = training_of(seeds_from, size=size)
+    learnt = None if learnt is None else fitted(target, learnt)
     bench, profile, lane_bytes = rehearsed(target, others, stages, learnt)
     width = _width(lanes, target, lane_bytes)
     config: dict[str, dict[str, Any]] = {
@@ -108,7 +111,8 @@ def fuzz(
             "spec": seeds_from.source or seeds_from.name,
             "fingerprint": seeds_from.fingerprint(),
             **({"size": size} if size else {}),
-            **({"training": known.source or known.name} if known is not None else {}),
+            **({"training": learnt.source or learnt.name} if learnt is not None and training is not None else {}),
+            **({"training_fingerprint": learnt.fingerprint()} if learnt is not None and profile is not None else {}),
         },
         "recipe": stages.config(),
         "budget": {
@@ -144,12 +148,13 @@ def fuzz(
             # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
             # on its neighbours.
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
-            return campaign.go(width, _open_units(stages, width, group, deterministic), config["budget"])
+            alone = deterministic or (guidance.coverage is not None and cases is not None)
+            return campaign.go(width, _open_units(stages, width, group, alone), config["budget"])
 
 
-def _open_units(stages: Stages, width: int, group: int, deterministic: bool) -> int:
+def _open_units(stages: Stages, width: int, group: int, alone: bool) -> int:
     # All parents of a pool take equally long, and it is to be as the unit before left it.
-    if deterministic or isinstance(stages.schedule(), Pooled):
+    if alone or isinstance(stages.schedule(), Pooled):
         return 1
     return 1 + math.ceil(OPEN_SEEDS * width / group)
 

@@ -25,6 +25,7 @@ from assay.subjects.target import Target
 log = logging.getLogger("assay")
 
 FOLDER = "guidance"  # of a run: two files, written in turn, so that one is whole whenever a write is cut off
+FILES = ("0.safetensors", "1.safetensors")
 
 
 def observer_of(stages: Stages, target: Target, siblings: tuple[Target, ...]) -> Observer | None:
@@ -44,7 +45,7 @@ def profile_for(stages: Stages, observer: Observer | None, training: Data | None
     if training is None:
         raise UsageError(
             f"criterion {stages.coverage.entry.name!r} knows neurons by their range over the training data, and "
-            "nothing says which they are; give --training"
+            "nothing says which they are; name them: --training mnist/train, or training=… in Python"
         )
     return profile_of(observer, training, chunks)
 
@@ -56,6 +57,7 @@ class Guidance:
     coverage: Coverage | None = None
     chooser: Chooser | None = None
     from_seeds: float | None = None  # what the seeds cover before any case was made
+    training: str | None = None  # the data that the criterion's ranges come from
 
     @staticmethod
     def of(stages: Stages, observer: Observer | None, profile: Profile | None, rng: Stream) -> "Guidance":
@@ -63,7 +65,8 @@ class Guidance:
             return Guidance()
         coverage = stages.coverage().begin(observer, profile)
         chooser = None if stages.strategy is None else stages.strategy().begin(observer, rng.at("strategy"))
-        return Guidance(coverage, chooser)
+        known = None if profile is None or profile.training is None else profile.training.name
+        return Guidance(coverage, chooser, training=known)
 
     def cover_seeds(self, bench: Bench, seeds: Cases) -> None:
         """Count what all seeds cover, as a campaign with one pool for all of them begins."""
@@ -82,7 +85,7 @@ class Guidance:
         return gain
 
     def facts(self, stages: Stages, observer: Observer | None) -> dict[str, Any] | None:
-        """Coverage as a report tells it, with the layers it is of."""
+        """Coverage as a report tells it, with the layers it is of and the data that its ranges come from."""
         if self.coverage is None or stages.coverage is None or observer is None:
             return None
         covered, total = self.coverage.covered(), self.coverage.total
@@ -93,25 +96,25 @@ class Guidance:
             "total": total or None,
             "share": covered / total if total else None,
             "seeds": self.from_seeds,
+            "training": self.training,
         }
 
-    def save(self, run: Store, number: int) -> dict[str, str]:
-        """Write what is known now; what the journal must say of it."""
+    def save(self, run: Store) -> dict[str, str]:
+        """Write what is known now, beside what the last commit knew; what the journal must say of it."""
         if self.coverage is None:
             return {}
         parts = {"coverage": self.coverage.state(), "strategy": {} if self.chooser is None else self.chooser.state()}
         flat = {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
         if self.from_seeds is not None:
             flat["seeds"] = torch.tensor(self.from_seeds, dtype=torch.float64)
-        name, content = f"{number % 2}.safetensors", encode(flat)
+        name, content = FILES[_last(run).get("file") == FILES[0]], encode(flat)
         (run.path / FOLDER).mkdir(exist_ok=True)
         write_atomic(run.path / FOLDER / name, content)
         return {"file": name, "sha256": sha256(content)}
 
     def load(self, run: Store) -> bool:
         """Go back to what the last commit knew; False where there is none."""
-        lines = list(run.commits("fuzz"))
-        told = lines[-1].meta.get("guidance") if lines else None
+        told = _last(run)
         if self.coverage is None or not told:
             return False
         path = run.path / FOLDER / told["file"]
@@ -126,6 +129,12 @@ class Guidance:
         if self.chooser is not None:
             self.chooser.load(_part(flat, "strategy"))
         return True
+
+
+def _last(run: Store) -> dict[str, str]:
+    """What the last commit of cases says of the guidance."""
+    lines = list(run.commits("fuzz"))
+    return dict(lines[-1].meta.get("guidance") or {}) if lines else {}
 
 
 def _part(flat: dict[str, Tensor], part: str) -> dict[str, Tensor]:

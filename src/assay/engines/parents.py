@@ -63,7 +63,8 @@ class Parents:
             keep = torch.ones(len(self.taken), dtype=torch.bool)
             keep[len(self.seeds) : len(self.seeds) + over] = False
             self.taken, self.gained = self.taken[keep], self.gained[keep]
-            self.cursor = min(self.cursor, len(self.taken) - 1)
+            if self.cursor >= len(self.seeds):
+                self.cursor = max(len(self.seeds), self.cursor - over) % len(self.taken)
 
     def cases(self, numbers: Tensor) -> Cases:
         """The members of those numbers, with ``row`` and ``seed_x`` of their roots and what lines handed down."""

@@ -25,7 +25,7 @@ class Rehearsed(NamedTuple):
     lane_bytes: int
 
 
-def rehearsed(target: Target, others: tuple[Target, ...], stages: Stages, training: Data) -> Rehearsed:
+def rehearsed(target: Target, others: tuple[Target, ...], stages: Stages, training: Data | None) -> Rehearsed:
     """What a run needs, after every stage was tried."""
     observer = observer_of(stages, target, others)
     roles = {f"sibling{i}": net for i, net in enumerate(others, 1)}

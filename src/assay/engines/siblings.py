@@ -17,10 +17,15 @@ SIBLINGS = "siblings"  # what a stage needs that compares models
 
 
 def siblings_of(
-    models: Sequence[str | nn.Module | Target], target: Target, data: Data, device: str
+    models: Sequence[str | nn.Module | Target],
+    target: Target,
+    data: Data,
+    device: str,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
 ) -> tuple[Target, ...]:
     """The models as targets; refused where they do not take the target's inputs or name its classes otherwise."""
-    others = tuple(load_target(model, data=data, device=device) for model in models)
+    others = tuple(load_target(model, data=data, device=device, mean=mean, std=std) for model in models)
     for model, other in zip(models, others, strict=True):
         name = model if isinstance(model, str) else type(model).__name__
         if other.spec.shape != target.spec.shape or other.spec.bounds != target.spec.bounds:
@@ -32,7 +37,7 @@ def siblings_of(
     return others
 
 
-def for_siblings(recipe: str | Recipe, others: Sequence[Target]) -> Recipe:
+def for_siblings(recipe: str | Recipe, others: Sequence[object]) -> Recipe:
     """The recipe, or its form for one model alone where there are no others."""
     chosen = found(recipe)
     if others or not chosen.alone:

@@ -145,7 +145,8 @@ def coverage_facts(coverage: Mapping[str, Any]) -> dict[str, str]:
     seeds = coverage["seeds"]
     if seeds is not None:
         share += f", the seeds alone {seeds:.4g}" if total is None else f", the seeds alone {seeds / total:.2%}"
-    return {f"covered, {coverage['criterion']}": share, "neurons": coverage["layers"]}
+    ranges = f", ranges from {coverage['training']}" if coverage.get("training") else ""
+    return {f"covered, {coverage['criterion']}": share, "neurons": f"{coverage['layers']}{ranges}"}
 
 
 def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:

@@ -1,5 +1,7 @@
 """Campaigns that learn: coverage, gains, the pool, siblings, and that all of it survives an end and a new start."""
 
+import itertools
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from assay.core.errors import UsageError
 from assay.core.shards import decode
 from assay.engines.fuzz import fuzz
 from assay.engines.guidance import FOLDER
+from assay.engines.lanes import Lanes
+from assay.engines.select import select
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.observer import Observer
@@ -171,3 +175,84 @@ def test_a_strategy_without_a_criterion_is_refused(digits_model: str, digits: Da
         fuzz("noise", digits_model, digits, run="a", changes={"strategy": "uncovered"})
     with pytest.raises(UsageError, match="counted"):
         fuzz("noise", digits_model, digits, run="a", changes={"counted": "some"})
+
+
+def test_a_budget_of_cases_covers_what_the_run_holds_and_no_more(digits_model: str, digits: Data) -> None:
+    """Whole units are worked: a neuron of a case that was thrown away would be covered by nobody."""
+    changes = {"coverage": "kmnc(k=1000)", "schedule": "pool(mutants=5)", "keep": "gains"}
+    found = fuzz("noise", digits_model, digits, run="a", cases=60, eps=0.3, changes=changes)
+    assert found.coverage is not None
+    assert 60 <= found.cases <= 16 * 5
+    assert found.coverage["covered"] - found.coverage["seeds"] <= found.cases * 268
+    climbed = fuzz("robot", digits_model, digits, run="b", cases=50, changes={"coverage": "nc"})
+    lines = [line.meta for line in store.read(climbed.run).commits("fuzz")]
+    assert climbed.cases == sum(meta["counts"]["cases"] for meta in lines) >= 50
+    assert [len(meta["rows"]) for meta in lines] == [16] * len(lines), "whole units, one at a time"
+
+
+def test_an_interrupted_pool_ends_as_one_left_alone(
+    digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"eps": 0.3, "unit": 16, "lanes": 6, "changes": POOLED}
+    alone = fuzz("noise", digits_model, digits, run="alone", **told)  # type: ignore[arg-type]
+    steps, step = 0, Lanes.step
+
+    def press(self: Lanes) -> bool:
+        nonlocal steps
+        steps += 1
+        if steps == 8:  # in the middle of the first unit
+            signal.raise_signal(signal.SIGTERM)
+        return step(self)
+
+    monkeypatch.setattr(Lanes, "step", press)
+    assert fuzz("noise", digits_model, digits, run="cut", **told).interrupted  # type: ignore[arg-type]
+    monkeypatch.setattr(Lanes, "step", step)
+    again = fuzz("noise", digits_model, digits, run="cut", **told)  # type: ignore[arg-type]
+    assert journal(again.run) == journal(alone.run)
+    assert again.coverage == alone.coverage
+
+
+def test_adapt_interrupted_before_its_first_commit_ends_as_one_left_alone(
+    digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = fuzz("adapt", digits_model, digits, run="alone", unit=16, deterministic=True)
+    step = Lanes.step
+
+    def press(self: Lanes) -> bool:
+        signal.raise_signal(signal.SIGTERM)
+        return step(self)
+
+    monkeypatch.setattr(Lanes, "step", press)
+    fuzz("adapt", digits_model, digits, run="cut", unit=16, deterministic=True)
+    monkeypatch.setattr(Lanes, "step", step)
+    again = fuzz("adapt", digits_model, digits, run="cut", unit=16, deterministic=True)
+    assert torch.equal(again.load().x, alone.load().x)
+
+
+def test_a_selection_between_commits_does_not_endanger_what_is_known(digits_model: str, digits: Data) -> None:
+    told = {"eps": 0.3, "unit": 16, "changes": POOLED}
+    for cases in (100, 300, 500, 700):
+        found = fuzz("noise", digits_model, digits, run="a", cases=cases, **told)  # type: ignore[arg-type]
+        select("a", by="random", k=1, seed=cases)
+    files = [line.meta["guidance"]["file"] for line in store.read(found.run).commits("fuzz")]
+    assert all(one != next_ for one, next_ in itertools.pairwise(files)), "never over what the last commit refers to"
+
+
+def test_training_data_must_be_known_and_are_part_of_a_run(digits_model: str, digits: Data) -> None:
+    own = Data("own", digits.cases, digits.spec)
+    with pytest.raises(UsageError, match="--training"):
+        fuzz("noise", digits_model, own, run="a", eps=0.3, changes=POOLED)
+    first, second = load_data("digits/train[:500]"), load_data("digits/train[500:]")
+    found = fuzz("noise", digits_model, own, run="a", eps=0.3, cases=100, training=first, changes=POOLED)
+    assert found.coverage is not None
+    assert found.coverage["training"] == first.name
+    other = Data(first.name, second.cases, second.spec, first.source)
+    with pytest.raises(UsageError, match="training_fingerprint"):
+        fuzz("noise", digits_model, own, run="a", eps=0.3, cases=200, training=other, changes=POOLED)
+    wide = Data("wide", Cases.of(torch.zeros(4, 3, 8, 8)), InputSpec((3, 8, 8), (0.0, 1.0), digits.spec.classes))
+    with pytest.raises(UsageError, match="shape"):
+        fuzz("noise", digits_model, own, run="b", eps=0.3, training=wide, changes=POOLED)
+
+
+def test_the_recipe_that_ran_is_told(digits_model: str, digits: Data) -> None:
+    assert fuzz("deepxplore", digits_model, digits[:16], run="a").to_json()["recipe"] == "deepxplore-alone"

@@ -82,3 +82,16 @@ def test_a_line_begins_with_the_input_where_it_has_its_shape() -> None:
     x = torch.rand(3, 1, 2, 2)
     assert torch.equal(blank_line(x, (1, 2, 2), torch.float32), x)
     assert blank_line(x, (), torch.bool).tolist() == [False] * 3
+
+
+def test_the_walk_stays_where_it_was_when_old_members_go() -> None:
+    parents = Parents(pool(most=4, first=1.0, least=1.0), seeds(2))
+    for value in range(4):
+        parents.join(child([0], [0], float(value)))
+    seen: list[int] = []
+    for value in range(4, 12):
+        numbers = parents.pick(2, Stream(0))
+        seen += numbers.tolist()
+        parents.take(numbers)
+        parents.join(child([0], [0], float(value)))
+    assert seen[:6] == [0, 1, 3, 4, 5, 6], "each walk goes on behind the last member it took, whoever has left"

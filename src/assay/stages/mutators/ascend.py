@@ -38,8 +38,10 @@ def ascend(
             "ascend climbs the recipe's objective, and this recipe has none; give one: --set objective=fol"
         )
     u = column(rng.uniform((1,), low, high).squeeze(1), cases.x).to(cases.x.dtype)
-    slope = cases.info["slope"]
-    x = cases.x + lr * u * (by_rms(slope) if scale == "rms" else slope)
+    slope, span = cases.info["slope"], bench.target.spec.bounds[1] - bench.target.spec.bounds[0]
+    # lr is the papers', whose inputs lie in [0, 1]: in a range twice as wide the same step is twice as long, and there
+    # the slope is half as steep.
+    x = cases.x + lr * u * (span * by_rms(slope) if scale == "rms" else span**2 * slope)
     if eps is not None:
         seed = cases.info["seed_x"]
         x = seed + norms.project(x - seed, eps, norms.check(norm, eps))
