@@ -60,6 +60,7 @@ def fuzz(
     from assay.engines.fuzz import fuzz as work
     from assay.engines.quality import quality_of, witness_of
     from assay.engines.siblings import for_siblings
+    from assay.engines.stored import identity_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.show import facts_table, show
     from assay.outputs.tables import coverage_facts, quality_facts
@@ -107,14 +108,17 @@ def fuzz(
         )
     quality = quality_of(store.read(found.run), judge, named) if found.failures else None
     if json:
-        options.print_json(found.to_json() | {"quality": None if quality is None else quality.to_json()})
+        protocol = identity_of(store.read(found.run))
+        told = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
+        options.print_json(found.to_json() | told)
     else:
         facts = {
             "run": found.run,
             "recipe": found.recipe,
-            "seeds": f"{found.stats['seed_list']}, {found.seeds / found.stats['seed_list']:.1f} times over",
+            "seeds": f"{found.stats['seed_list']}, {found.seeds} worked",
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
+            **({"of these the target is wrong on": found.wrong} if found.wrong != found.failures else {}),
             "seeds broken": found.broken,
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
             **({} if found.coverage is None else coverage_facts(found.coverage)),

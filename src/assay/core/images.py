@@ -10,7 +10,7 @@ SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
 
 
 def ssim(x: Tensor, reference: Tensor) -> Tensor:
-    """Structural similarity of each pair, (N,): 11×11 Gaussian window, sigma 1.5, borders reflected, mean over channels.
+    """Structural similarity of each pair, (N,): 11×11 Gaussian window, sigma 1.5, borders reflected, mean of channels.
 
     Images smaller than the window get the largest odd window that fits.
     """

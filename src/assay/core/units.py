@@ -45,7 +45,7 @@ def count(text: str | int, of: int, what: str) -> int:
     if share is not None and 0 < float(share[1]) <= 100:
         return max(1, round(float(share[1]) / 100 * of))
     if not re.fullmatch(r"\d+", str(text)) or not int(text):
-        raise UsageError(f"{what} is a number of cases, or a share such as 10% (of {of}), got {text!r}")
+        raise UsageError(f"{what} is a number of cases from 1 up, or a share such as 10%, got {text!r}")
     return int(text)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from assay.core.cases import Cases
+from assay.core.cases import UNLABELLED, Cases
 from assay.core.errors import NothingToTest
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
@@ -74,8 +74,12 @@ class Campaign:
                     f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
                     "the target gets every one wrong, or the data are not what it was trained for"
                 )
+            unlabelled = int((data.cases.y == UNLABELLED).sum())
+            if unlabelled:
+                log.warning("%d of %d cases have no label: what the target says of them counts", unlabelled, len(data))
             left_out = len(data) - len(chosen)
-            tell = log.warning if left_out > len(data) / 2 else log.info
+            # A seeder that asks the target nothing leaves cases out by design.
+            tell = log.warning if left_out > len(data) / 2 and self.stages.seeds.entry.needs else log.info
             if left_out:
                 tell("%d of %d cases are left out by seeder %s", left_out, len(data), self.stages.seeds.entry.name)
             place = chosen.info["place"]
@@ -226,6 +230,7 @@ class Campaign:
                 "seeds": len(slots),
                 "cases": tried,
                 "failures": 0 if failing is None else len(failing),
+                "wrong": 0 if failing is None else int((failing.info["pred"] != failing.y).sum()),
                 **self._new(failing),
                 "flaky": 0 if flaky is None else len(flaky),
                 "gradient_steps": tried * self.stages.mutate.entry.gradients,

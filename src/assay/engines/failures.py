@@ -38,6 +38,7 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], device: torch.
         "seeds": parents,
         "seed": place,
         **{name: failing.info[name] for name in (*STORED, *scores, *line_columns(failing))},
+        **({"others_pred": failing.info["others_pred"]} if "others_pred" in failing.info else {}),
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.

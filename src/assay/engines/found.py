@@ -18,7 +18,8 @@ from assay.core.store import Store
 class Found:
     """What a fuzzing run has found so far.
 
-    ``cases`` counts cases tried, ``failures`` those that fail and were stored, ``distinct`` their pairs of seed and
+    ``cases`` counts cases tried, ``failures`` those that fail by the recipe's oracle and were stored, ``wrong`` those
+    of them that the target itself gives another class than their label, ``distinct`` their pairs of seed and
     wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
     ``coverage`` what is covered of which criterion and layers, where the recipe has one.
@@ -29,6 +30,7 @@ class Found:
     seeds: int = 0
     cases: int = 0
     failures: int = 0
+    wrong: int = 0
     distinct: int = 0
     broken: int = 0
     flaky: int = 0

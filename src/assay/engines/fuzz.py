@@ -1,5 +1,6 @@
 """Fuzzing: schedule, mutate, judge, commit, until the budget is spent. Same command, same run: it goes on."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,8 @@ from assay.subjects.target import Target, require, require_gradients
 
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 LEAST_UNIT = 16
+log = logging.getLogger("assay")
+
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
 LANES = {"cpu": 256, "cuda": 8192}
 LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
@@ -84,6 +87,8 @@ def fuzz(
     needs = stages.needs() - {SIBLINGS}
     for net in (target, *others):
         require(net, needs, f"recipe {stages.name!r}")
+    if others and SIBLINGS not in stages.needs():
+        log.warning("recipe %s compares no models: --with only adds their neurons to what is covered", stages.name)
     if SIBLINGS in stages.needs() and not others:
         raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
     group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)

@@ -12,6 +12,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.files import sha256, write_atomic
 from assay.core.randomness import Stream
+from assay.core.registry import Bound
 from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.recipes.recipe import Stages
@@ -32,10 +33,21 @@ def observer_of(stages: Stages, target: Target, siblings: tuple[Target, ...]) ->
     """What looks at the nets of a campaign, None where their answers are enough."""
     if stages.coverage is None:
         return Observer.of((target, *siblings), "none") if siblings else None
-    criterion = stages.coverage()
-    strategy = None if stages.strategy is None else stages.strategy()
+    criterion = _made(stages.coverage)
+    strategy = None if stages.strategy is None else _made(stages.strategy)
     ends = bool(criterion.ends or (strategy is not None and strategy.ends))
     return Observer.of((target, *siblings), stages.layers, ends=ends)
+
+
+def _made(bound: Bound) -> Any:
+    """The criterion or strategy of a function, if what it returns is one."""
+    made = bound()
+    if not callable(getattr(made, "begin", None)):
+        raise UsageError(
+            f"{bound.entry.kind} {bound.entry.name!r} must return an object with begin(observer, …), see "
+            f"docs/fuzzing.md; it gave {type(made).__name__}"
+        )
+    return made
 
 
 def profile_for(stages: Stages, observer: Observer | None, training: Data | None, chunks: Chunks) -> Profile | None:

@@ -82,7 +82,7 @@ def harden(
     )
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
     ball = ball_of(eps, norm)
-    recipe = for_siblings(recipe, ())
+    recipe = for_siblings(recipe, (), "hardening has one")
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
     full, labels = suite_for(after.suite, requirement.attacks, ball)
     after = replace(after, suite=full)

@@ -224,6 +224,8 @@ class Lanes:
         kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
         names = ("unit", "slot", "row", "cycle", "step", *self.stages.score, *line_columns(made))
         columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
+        if "others" in made.info and made.info["others"].shape[1]:
+            columns["others_pred"] = made.info["others"].argmax(2)
         found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
         for unit, mine in self._apart(found.info["unit"]):
             unit.found.append(found[mine].drop("unit"))

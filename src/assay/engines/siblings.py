@@ -37,14 +37,17 @@ def siblings_of(
     return others
 
 
-def for_siblings(recipe: str | Recipe, others: Sequence[object]) -> Recipe:
-    """The recipe, or its form for one model alone where there are no others."""
+def for_siblings(
+    recipe: str | Recipe, others: Sequence[object], why: str = "no other was given (--with MODEL)"
+) -> Recipe:
+    """The recipe, or its form for one model alone where there are no others, and ``why`` not."""
     chosen = found(recipe)
     if others or not chosen.alone:
         return chosen
     log.warning(
-        "recipe %s compares models and no other was given (--with MODEL): this is %s, its form for one model alone",
+        "recipe %s compares models and %s: this is %s, its form for one model alone",
         chosen.name,
+        why,
         chosen.alone,
     )
     return found(chosen.alone)

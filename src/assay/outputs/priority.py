@@ -82,11 +82,11 @@ def _measured(told: Measures) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else f"{value:z.4f}"  # z: no minus before a zero
 
 
 def _with_spread(value: float | None, spread: float | None) -> str:
-    return "–" if value is None or spread is None else f"{value:.4f} ± {spread:.4f}"
+    return "–" if value is None or spread is None else f"{value:z.4f} ± {spread:z.4f}"
 
 
 def check_out(out: str | Path) -> Path:

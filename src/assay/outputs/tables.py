@@ -141,12 +141,16 @@ def quality_facts(quality: Quality) -> dict[str, str]:
 def coverage_facts(coverage: Mapping[str, Any]) -> dict[str, str]:
     """What the cases cover, of which criterion and which layers."""
     total, covered = coverage["total"], coverage["covered"]
-    share = f"{covered:.4g}" if total is None else f"{coverage['share']:.2%} ({covered:.0f} of {total})"
+    share = _plain(covered) if total is None else f"{coverage['share']:.2%} ({covered:.0f} of {total})"
     seeds = coverage["seeds"]
     if seeds is not None:
-        share += f", the seeds alone {seeds:.4g}" if total is None else f", the seeds alone {seeds / total:.2%}"
+        share += f", the seeds alone {_plain(seeds) if total is None else f'{seeds / total:.2%}'}"
     ranges = f", ranges from {coverage['training']}" if coverage.get("training") else ""
     return {f"covered, {coverage['criterion']}": share, "neurons": f"{coverage['layers']}{ranges}"}
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) else f"{number:.4g}"
 
 
 def before_after_table(rows: Mapping[str, Mapping[str, Share]], title: str) -> Table:

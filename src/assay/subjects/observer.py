@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
-from assay.subjects.layers import LOGITS, SOFTMAX, Layer, Layers, body_of, layers_of
+from assay.subjects.layers import LOGITS, SOFTMAX, Layer, Layers, body_of, layers_of, means
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -80,7 +80,11 @@ class Observer:
         )
 
     def text(self) -> str:
-        return "; ".join(dict.fromkeys(layers.text() for layers in self.layers))
+        """What belongs beside every number that stands on these neurons; like nets are told together."""
+        alike: dict[str, list[Layers]] = {}
+        for layers in self.layers:
+            alike.setdefault(layers.text(), []).append(layers)
+        return "; ".join(text if len(nets) == 1 else _together(nets) for text, nets in alike.items())
 
     def __call__(self, x: Tensor) -> Seen:
         """What the nets make of a batch that fits; with gradients where they are enabled."""
@@ -129,6 +133,11 @@ class Observer:
         return logits, [v for v in values if v is not None], lows, highs
 
 
+def _together(nets: list[Layers]) -> str:
+    whole = Layers(nets[0].asked, tuple(layer for layers in nets for layer in layers.each))
+    return f"{whole.text()} of {len(nets)} nets"
+
+
 def _hooked(target: Target, layers: Layers) -> tuple[tuple[nn.Module, tuple[tuple[int, Layer], ...]], ...]:
     """The modules to listen to, each with the layers taken from its calls."""
     if not layers.each:
@@ -159,8 +168,8 @@ def _neurons(layer: Layer, taken: Tensor, n: int) -> Tensor:
     """One number a neuron: the mean over all but rows and channels."""
     if len(taken) != n:
         raise UsageError(f"layer {layer.label} answered {len(taken)} rows for {n} inputs; leave it out")
-    taken = taken.float() if taken.dtype in (torch.bfloat16, torch.float16) else taken
-    if taken.dim() == 2:
-        return taken
-    over = tuple(range(1, taken.dim() - 1)) if layer.channels_last else tuple(range(2, taken.dim()))
-    return taken.mean(over)
+    if taken.dtype in (torch.bfloat16, torch.float16):
+        taken = taken.float()
+    elif taken.dim() == 2:
+        taken = taken.clone()  # as it is now: what comes next may change it in place
+    return means(taken, layer.channels_last)

@@ -16,6 +16,7 @@ from assay.engines.fuzz import fuzz
 from assay.engines.guidance import FOLDER
 from assay.engines.lanes import Lanes
 from assay.engines.select import select
+from assay.outputs.report.build import report
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.observer import Observer
@@ -256,3 +257,30 @@ def test_training_data_must_be_known_and_are_part_of_a_run(digits_model: str, di
 
 def test_the_recipe_that_ran_is_told(digits_model: str, digits: Data) -> None:
     assert fuzz("deepxplore", digits_model, digits[:16], run="a").to_json()["recipe"] == "deepxplore-alone"
+
+
+def test_a_run_of_differing_models_says_who_is_wrong() -> None:
+    found = fuzz("noise", Steps(0.5), line(), run="a", eps=0.1, siblings=[Steps(0.6)], changes={"oracle": "disagree"})
+    cases = found.load()
+    assert torch.equal(cases.info["others_pred"][:, 0], (cases.x.mean(1) > 0.6).long())
+    assert found.wrong == int((cases.info["pred"] != cases.y).sum()) < found.failures
+    page = report(found.run).read_text()
+    assert "the target itself is wrong" in page
+    assert "The target fails" not in page
+    plain = fuzz("noise", Steps(0.5), line(), run="b", eps=0.1)
+    assert plain.wrong == plain.failures
+    assert "The target fails on" in report(plain.run).read_text()
+
+
+def test_what_is_no_strategy_is_told_so(digits_model: str, digits: Data, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def pick():\n    return None\n")
+    with pytest.raises(UsageError, match="must return an object with begin"):
+        fuzz("dlfuzz", digits_model, digits, run="a", changes={"strategy": "mine.py:pick"})
+    with pytest.raises(UsageError, match="must return an object with begin"):
+        fuzz("dlfuzz", digits_model, digits, run="a", changes={"coverage": "mine.py:pick"})
+
+
+def test_unlabelled_seeds_are_said_to_be(digits_model: str, digits: Data, caplog: pytest.LogCaptureFixture) -> None:
+    bare = Data("bare", Cases.of(digits.cases.x), digits.spec)
+    fuzz("noise", digits_model, bare, run="a", eps=0.1)
+    assert "40 of 40 cases have no label" in caplog.text

@@ -305,7 +305,7 @@ def test_a_damaged_round_is_done_again() -> None:
         ({"until": "pdg>=0.5"}, "did you mean 'pgd'"),
         ({"until": "pgd<=0.5"}, "wrong way"),
         ({"until": "fol<=0.1", "norm": "l1"}, "fol is defined for the norms linf and l2, not for l1"),
-        ({"per_round": "0.5"}, "per_round is a number of cases, or a share such as 10%"),
+        ({"per_round": "0.5"}, "per_round is a number of cases from 1 up, or a share such as 10%"),
         ({"per_round": 0}, "per_round is a number"),
         ({"rounds": -1}, "rounds must not be negative"),
         ({"suite": "seen"}, "the suite is empty"),

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ import assay
 from assay.core import store, userfile
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.registry import bind
 from assay.core.shards import decode
 from assay.engines import select as module
 from assay.engines.blocks import load_examples
 from assay.engines.found import Found, load_failures
 from assay.engines.select import load_selection, select
 from assay.subjects.bench import Bench, Data, Splits
+from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 
 SPEC = InputSpec((2,), (0.0, 1.0), ("low", "high"))
@@ -118,6 +121,27 @@ def test_the_runs_own_model_gives_the_scores(digits_run: Found, digits_model: st
     assert torch.equal(cases.x[stored["rows"]], picked.cases.x)
 
 
+def test_training_data_of_ones_own(digits_run: Found, weights: Path) -> None:
+    """Of data that nobody finds again they are not known; given, they are part of what is asked."""
+    data = load_data("digits/train[:150]")
+    fuzzed = assay.fuzz("noise", f"lenet5@{weights}", replace(data, name="made", source=""), run="unknown", eps=0.4)
+    by = "top(score=mdsa)"
+    with pytest.raises(UsageError, match="give --training"):
+        select("unknown", by=by, k=5)
+    picked = select("unknown", by=by, k=5, training="digits/train")
+    bench = Bench(load_target(f"lenet5@{weights}"), training=load_data("digits/train"))
+    values: Tensor = bind("score", "mdsa", {})(bench, fuzzed.load())
+    assert torch.allclose(picked.cases.info["mdsa"].float(), values.sort(descending=True).values[:5], rtol=1e-3)
+    assert not select("unknown", by=by, k=5, training="digits").new, "the training part is meant"
+    other = select("unknown", by=by, k=5, training="digits/train[:400]")
+    assert other.new
+    assert not torch.equal(other.cases.info["mdsa"], picked.cases.info["mdsa"])
+    assert [select("digits", by=by, k=5).new for _ in range(2)] == [True, False]
+    wrong = Data("wide", Cases.of(torch.zeros(3, 4)), InputSpec((4,), (0.0, 1.0), ("a", "b")))
+    with pytest.raises(UsageError, match="shape"):
+        select("digits", by=by, k=5, training=wrong)
+
+
 def test_eps_and_norm_reach_the_score(digits_run: Found) -> None:
     plain, scaled = (select("digits", by="bi_end", k=6, eps=eps, norm=norm) for eps, norm in ((None, ""), (2.0, "l2")))
     assert "eps=2.0" in scaled.by
@@ -202,7 +226,7 @@ def test_where_there_are_fewer_all_are_taken(live: Found) -> None:
 
 
 def test_mistakes_are_told(live: Found) -> None:
-    with pytest.raises(UsageError, match=r"-k is a number of cases, or a share such as 10% \(of 100\), got 0"):
+    with pytest.raises(UsageError, match=r"-k is a number of cases from 1 up, or a share such as 10%, got 0"):
         assay.select("live", by="random", k=0)
     with pytest.raises(UsageError, match="unknown selector 'randum'; did you mean 'random'"):
         assay.select("live", by="randum", k=1)
@@ -260,7 +284,7 @@ def test_a_share_is_of_what_is_left_to_pick_from(live: Found) -> None:
     assert len(assay.select("live", by="random", k="0.001%")) == 1
     assert not select("live", by="random", k=round(0.1 * count)).new, "the same number is the same choice"
     for wrong in ("0%", "101%", "ten", "-3", "2.5", ""):
-        with pytest.raises(UsageError, match=r"-k is a number of cases, or a share such as 10% \(of 100\), got"):
+        with pytest.raises(UsageError, match=r"-k is a number of cases from 1 up, or a share such as 10%, got"):
             assay.select("live", by="random", k=wrong)
 
 

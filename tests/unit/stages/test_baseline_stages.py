@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.errors import UsageError
-from assay.core.randomness import Stream
+from assay.core.randomness import Rows, Stream
 from assay.core.registry import bind
 from assay.stages.objective import Look
 from assay.stages.strategies.activity import SEED_COVERED
@@ -155,6 +155,18 @@ def test_ascend_can_scale_by_the_root_mean_square() -> None:
     assert torch.equal(moved("ascend", slope), moved("ascend", slope, scale="none"))
     with pytest.raises(UsageError, match="scale is one of none, rms"):
         moved("ascend", slope, scale="l2")
+
+
+def test_light_is_even_also_after_pixels_met_the_bounds() -> None:
+    """Up, up, down: as one shift of the seed, clipped once, not as three that are clipped in turn."""
+    seed = torch.linspace(-1.0, 3.0, 16).view(1, 1, 4, 4)
+    bench = Bench(ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), IMAGES))
+    x, total = seed, 0.0
+    for sign in (1.0, 1.0, -1.0):
+        cases = Cases.of(x).note(seed_x=seed, slope=torch.full_like(x, sign))
+        x = bind("mutator", "constrained", {"step": 0.2, "reach": 0.5})(bench, cases, rng=Rows(torch.zeros(1).long()))
+        total += sign * 0.2 * 4 * 1 / (1 + 1e-5)
+        assert torch.allclose(x, (seed + total).clamp(-1, 3), atol=1e-5)
 
 
 def test_light_moves_all_pixels_alike() -> None:

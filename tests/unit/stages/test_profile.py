@@ -10,11 +10,15 @@ from assay.core.cache import cache_folder
 from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest
+from assay.core.registry import bind
+from assay.core.specs import step
+from assay.stages.coverage import Criterion
 from assay.stages.coverage.profile import Profile, profile_of
 from assay.subjects.bench import Data
 from assay.subjects.observer import Observer
 from assay.subjects.sources.module import ModuleTarget
 
+NAN, INF = float("nan"), float("inf")
 SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
 
 
@@ -102,6 +106,42 @@ def test_other_nets_layers_or_data_are_another_profile() -> None:
     assert len(files()) == 4
 
 
+class Gained(nn.Module):
+    """What no weight and no name of a module shows: a plain attribute, and code."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gain, self.a, self.out = gain, nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.a(x * self.gain))
+        return out
+
+
+def test_nets_that_differ_in_what_no_weight_shows_have_profiles_of_their_own() -> None:
+    one, five = observer(Gained()), observer(Gained(5.0))
+    assert one.targets[0].fingerprint() == five.targets[0].fingerprint()
+    first, second = (profile_of(watched, data(), Chunks()) for watched in (one, five))
+    assert torch.equal(second.high, five(data().cases.x).neurons.amax(0))
+    assert not torch.equal(first.high, second.high)
+    assert len(files()) == 2
+    profile_of(observer(Gained(1.01)), data(), Chunks())
+    assert len(files()) == 3, "a small change shows as well"
+
+
+def test_the_size_of_chunks_and_the_number_of_inputs_are_no_other_net() -> None:
+    asked: list[int] = []
+    watched = observer()
+    watched.targets[0].module.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))  # type: ignore[attr-defined]
+    profile_of(watched, data(), Chunks(3))
+    assert asked[0] == 16
+    asked.clear()
+    profile_of(watched, data(), Chunks(5))
+    assert asked == [16], "nothing but the inputs that tell nets apart"
+    assert profile_of(watched, data(3), Chunks()).count == 3
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
 def test_a_damaged_file_is_fitted_again(damage: str) -> None:
     first = profile_of(observer(), data(), Chunks())
@@ -140,3 +180,21 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_folder() == tmp_path / "mine"
     monkeypatch.delenv("ASSAY_CACHE")
     assert cache_folder().name.lower() == "assay"
+
+
+@pytest.mark.parametrize("text", ["kmnc(k=5)", "nbc", "nbc(std=1)", "nbc(buckets=4)", "snac", "snac(buckets=4)"])
+@pytest.mark.parametrize("odd", [(NAN, NAN), (0.0, INF), (-INF, 1.0), (NAN, 1.0)])
+def test_neurons_without_a_finite_range_have_no_cells(text: str, odd: tuple[float, float]) -> None:
+    watched = observer()
+    criterion: Criterion = bind("criterion", *step(text))()
+    low, high = torch.zeros(10), torch.ones(10)
+    whole = criterion.begin(watched, Profile(low.clone(), high.clone(), high / 2, high / 4, 100))
+    low[3], high[3] = odd
+    part = criterion.begin(watched, Profile(low, high, (low + high) / 2, (high - low) / 4, 100))
+    assert part.total * 10 == whole.total * 9
+    values = torch.tensor([-INF, -9.0, 0.5, 9.0, INF, NAN])
+    seen = watched(torch.rand(6, 6)).detach()
+    seen.neurons.fill_(NAN)[:, 3] = values
+    assert whole.add(seen).any()
+    assert not part.add(seen).any()
+    assert part.covered() == 0

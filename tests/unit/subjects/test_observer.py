@@ -92,6 +92,69 @@ def test_of_three_axes_the_mean_is_over_the_middle_one() -> None:
     assert torch.allclose(seen.neurons, net.embed(X[:, 0]).mean(1), atol=1e-6)
 
 
+def test_of_four_axes_the_mean_is_over_those_between_where_channels_are_last() -> None:
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.act, self.out = nn.Linear(1, 6), nn.GELU(), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.out(self.act(self.embed(x.permute(0, 2, 3, 1))).mean((1, 2)))
+            return out
+
+    net = Patches()
+    observer = Observer.of([ModuleTarget(net, SPEC)], "act", ends=True)
+    seen, whole = observer(X), net.act(net.embed(X.permute(0, 2, 3, 1)))
+    assert torch.allclose(seen.neurons, whole.flatten(1, 2).mean(1), atol=1e-6)
+    assert torch.equal(seen.high[:, 0], whole.flatten(1).amax(1))
+
+
+class InPlace(nn.Module):
+    """Joins as torchvision's nets do: the sum and its activation are written over the output of the norm."""
+
+    def __init__(self, dims: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        flat = dims == 0
+        self.first = nn.Linear(64, 4) if flat else nn.Conv2d(1, 4, 3, padding=1)
+        self.second = nn.Linear(4, 4) if flat else nn.Conv2d(4, 4, 3, padding=1)
+        self.norm = nn.BatchNorm1d(4) if flat else nn.BatchNorm2d(4)
+        self.relu, self.join, self.out = nn.ReLU(inplace=True), nn.ReLU(inplace=True), nn.Linear(4, 3)
+        self.flat = flat
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The values of the three hidden layers, without writing over any."""
+        before = self.first(x.flatten(1) if self.flat else x).relu()
+        norm = self.norm(self.second(before))
+        return before, norm, (norm + before).relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.first(x.flatten(1) if self.flat else x))
+        out = self.norm(self.second(x))
+        out += x
+        out = self.join(out)
+        answer: Tensor = self.out(out if self.flat else out.mean((2, 3)))
+        return answer
+
+
+@pytest.mark.parametrize("dims", [0, 2])
+def test_what_is_written_over_later_is_seen_as_it_was(dims: int) -> None:
+    net = InPlace(dims).eval()
+    target = ModuleTarget(net, SPEC)
+    with torch.no_grad():
+        seen, parts = Observer.of([target], "relu, norm, join", ends=True)(X), net.parts(X)
+        linear = Observer.of([target], "first")(X).neurons
+    expected = [part.flatten(2).mean(2) if part.dim() == 4 else part for part in parts]
+    assert torch.allclose(seen.neurons, torch.cat(expected, 1), atol=1e-6)
+    assert torch.allclose(seen.low, torch.stack([part.flatten(1).amin(1) for part in parts], 1), atol=1e-6)
+    assert bool((seen.neurons[:, 4:8] < 0).any()), "the norm before its sum was written over it"
+    assert bool((linear < 0).any()), "the layer before its activation was"
+    with torch.enable_grad():
+        x = X.clone().requires_grad_()
+        Observer.of([target], "auto")(x).neurons.sum().backward()
+    assert x.grad is not None
+
+
 def test_a_module_called_twice_gives_both_calls() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -135,7 +198,10 @@ def test_several_nets_lie_one_after_the_other() -> None:
         assert torch.equal(getattr(seen, column), torch.cat([getattr(one, column) for one in apart], 1))
     assert observer.neurons == 3 * 25
     assert [(s.start, s.stop) for s in observer.slices][3:5] == [(25, 31), (31, 47)]
-    assert observer.text() == "conv*,logits: 25 neurons in 3 layers"
+    assert observer.text() == "conv*,logits: 75 neurons in 9 layers of 3 nets"
+    mixed = Observer.of([nets[0], ModuleTarget(resnet(), SPEC), nets[1]], "auto")
+    assert mixed.text() == "auto: 508 neurons in 16 layers of 2 nets; auto: 1190 neurons in 33 layers"
+    assert mixed.neurons == 508 + 1190
 
 
 def test_chunks_give_the_same_rows_without_gradients() -> None:

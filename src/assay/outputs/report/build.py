@@ -36,6 +36,7 @@ class Card:
     id: str
     true: str
     predicted: str
+    others: str  # what other models say, where the recipe compares models
     linf: str
     l2: str
     ssim: str
@@ -66,6 +67,7 @@ def report(run: str | Path) -> Path:
         spoiled=_spoiled(rounds),
         cards=_cards(folder, out),
         total=summary(folder).failures,
+        wrong=_wrong(folder),
         damage=folder.damage,
         campaign=_campaign_text(folder),
     )
@@ -161,6 +163,15 @@ def _cards(folder: Store, out: Path) -> list[Card]:
     return [_card(shown[slice(i, i + 1)], classes, out) for i in range(len(shown))]
 
 
+def _wrong(folder: Store) -> int:
+    """How many of the failures the target itself is wrong on; models may also differ where it is right."""
+    try:
+        failures = load_failures(folder)
+    except NothingToTest:
+        return 0
+    return int((failures.info["pred"] != failures.y).sum())
+
+
 def _spread(failures: Cases) -> Tensor:
     """Rows for the gallery: in turn over the pairs (true, predicted), smallest change first."""
     pair = failures.y * (int(failures.info["pred"].max()) + 1) + failures.info["pred"]
@@ -188,6 +199,7 @@ def _card(case: Cases, classes: tuple[str, ...], out: Path) -> Card:
         name,
         classes[int(case.y[0])],
         classes[int(case.info["pred"][0])],
+        ", ".join(classes[p] for p in case.info["others_pred"][0].tolist()) if "others_pred" in case.info else "",
         f"{linf:.3f} = {255 * linf:.0f}/255",
         f"{l2:.2f}",
         f"{float(case.info['ssim'][0]):.2f}",

@@ -27,11 +27,14 @@ def corners(
 ) -> Coverage:
     """Cells above each neuron's range widened by ``std`` deviations, and below it where ``both`` are asked for.
 
-    Each side is one cell, or with buckets that many of a thousandth of the range each and one for all beyond.
+    Each side is one cell, or with buckets that many of a thousandth of the range each and one for all beyond. Neurons
+    whose range is not finite have no cells, as in kmnc.
     """
     known = needed(profile, observer, name)
     more = std * known.std if std else torch.zeros_like(known.std)  # 0 times infinity would be no number
     low, high = known.low - more, known.high + more
+    live = (high - low).isfinite()
+    low, high = torch.where(live, low, -torch.inf), torch.where(live, high, torch.inf)  # nothing lies beyond
     width = (known.high - known.low) / _PARTS
     side = buckets + 1 if buckets else 1
     per = side * (2 if both else 1)
@@ -48,5 +51,5 @@ def corners(
         return torch.where(values < low, first + bucket(low - values), found) if both else found
 
     # A neuron of one value has buckets without width: whatever lies outside is beyond them all.
-    counts = torch.where(width > 0, per, per // side) if buckets else None
+    counts = torch.where(width > 0, per, per // side) * live
     return over_neurons(observer, reach, per=per, counts=counts)

@@ -16,8 +16,9 @@ from assay.subjects.observer import Observer
 
 log = logging.getLogger("assay")
 
-_VERSION = 1  # of what is computed; a new one leaves old files behind
+_VERSION = 2  # of what is computed; a new one leaves old files behind
 _ROWS = 1 << 14  # inputs whose chunks are merged together
+_PROBES = 16  # training inputs whose neurons tell nets apart that differ in code alone
 _COLUMNS = ("low", "high", "mean", "std", "count")
 
 
@@ -56,6 +57,7 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
         "version": _VERSION,
         "nets": [target.fingerprint() for target in observer.targets],
         "layers": [layers.fingerprint() for layers in observer.layers],
+        "values": _values(observer, data.cases.x[:_PROBES]),
         "data": data.fingerprint(),
         "device": observer.targets[0].device.type,
     }
@@ -74,6 +76,17 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
         log.warning("%d neurons are NaN or infinite on training data; criteria by range do not count them", lost)
     low, high, mean, std = (kept[column].to(device) for column in _COLUMNS[:4])
     return Profile(low, high, mean, std, int(kept["count"]), data)
+
+
+def _values(observer: Observer, x: Tensor) -> str:
+    """A digest of what the neurons are on these inputs, in one batch so that the same net gives the same.
+
+    Weights do not show a plain attribute or the code of ``forward``. Rounded to eight bits, for the number of threads
+    changes the last ones; a value that rounds the other way costs no more than the fit.
+    """
+    with torch.no_grad():
+        values = observer(x.to(observer.targets[0].device)).neurons
+    return sha256((values.to(torch.bfloat16) + 0.0).cpu().contiguous().view(torch.uint8).numpy().tobytes())[:16]
 
 
 @dataclass(frozen=True, slots=True)

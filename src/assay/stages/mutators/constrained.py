@@ -41,8 +41,8 @@ def constrained(
     low, high = bench.target.spec.bounds
     slope = by_rms(cases.info["slope"])
     if kind == "light":
-        push = column(slope.flatten(1).mean(1), slope)
-    elif kind == "occl":
+        return _lit(cases, step * (high - low) * slope.flatten(1).mean(1), reach * (high - low), (low, high))
+    if kind == "occl":
         push = torch.zeros_like(slope)
         area = (..., slice(top, top + height), slice(left, left + width))
         push[area] = slope[area]
@@ -51,11 +51,16 @@ def constrained(
     # Paper: images are never clipped, so models are compared on pixels that do not exist, and light has no end. Here:
     # they are, and light stops at ``reach``, because a white image is no input of any class. The step is the paper's in
     # units of the range: its inputs lie in [0, 1], and there light moves a LeNet's pixels by 0.15 a step.
-    x = cases.x + (high - low) * step * push
-    if kind == "light":
-        far, seed = reach * (high - low), cases.info["seed_x"]
-        x = torch.minimum(torch.maximum(x, seed - far), seed + far)
-    return x.clamp_(low, high)
+    return (cases.x + (high - low) * step * push).clamp_(low, high)
+
+
+def _lit(cases: Cases, move: Tensor, far: float, bounds: tuple[float, float]) -> Tensor:
+    """The seed in a light that is the same for all its pixels: that of the case, moved."""
+    seed = cases.info["seed_x"]
+    change = (cases.x - seed).flatten(1)
+    # Pixels at the bounds moved less than the light did; the one that moved most tells it.
+    light = change.gather(1, change.abs().argmax(1, keepdim=True)).squeeze(1)
+    return (seed + column((light + move).clamp(-far, far), seed)).clamp_(*bounds)
 
 
 def _blackout(slope: Tensor, patch: int, rng: Rows) -> Tensor:
