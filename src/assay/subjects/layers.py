@@ -70,7 +70,7 @@ class Layers:
 
     def text(self) -> str:
         """What belongs beside every number that stands on these neurons."""
-        return f"{self.asked}: {self.neurons} neurons in {len(self.each)} layers"
+        return f"{self.asked}: {self.neurons} neurons in {len(self.each)} layer{'s' * (len(self.each) != 1)}"
 
     def fingerprint(self) -> str:
         told = [(x.label, x.kind, x.width, x.channels_last) for x in self.each]
@@ -134,7 +134,7 @@ def _calls(net: nn.Module) -> Iterator[list[_Call]]:
         versions.append(_version(given[0]) if given else 0)
 
     def seen(name: str, module: nn.Module, given: Any, taken: Any) -> None:
-        before = versions.pop()
+        before, taken = versions.pop(), tensor_of(taken)
         if isinstance(taken, Tensor) and given and isinstance(given[0], Tensor):
             count = times.get(name, 0)
             calls.append(_Call(name or "net", module, taken, given[0], count, before, _version(taken)))
@@ -146,6 +146,11 @@ def _calls(net: nn.Module) -> Iterator[list[_Call]]:
             hook = module.register_forward_hook(lambda m, given, taken, name=name: seen(name, m, given, taken))
             hooks.callback(hook.remove)
         yield calls
+
+
+def tensor_of(taken: Any) -> Any:
+    """What a module gives; of several things, as a recurrent one gives, the first."""
+    return taken[0] if isinstance(taken, tuple) and taken else taken
 
 
 def _version(given: object) -> int:

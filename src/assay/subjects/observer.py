@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
-from assay.subjects.layers import LOGITS, SOFTMAX, Layer, Layers, body_of, layers_of, means
+from assay.subjects.layers import LOGITS, SOFTMAX, Layer, Layers, body_of, layers_of, means, tensor_of
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -158,7 +158,7 @@ def _hook(wanted: tuple[tuple[int, Layer], ...], keep: Callable[[int, Layer, Ten
         nonlocal calls
         for index, layer in wanted:
             if layer.call == calls:
-                keep(index, layer, taken)
+                keep(index, layer, tensor_of(taken))
         calls += 1
 
     return seen

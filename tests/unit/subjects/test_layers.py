@@ -11,6 +11,7 @@ from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.registry import bind
 from assay.subjects.layers import Layer, Layers, layers_of
+from assay.subjects.observer import Observer
 from assay.subjects.sources.module import ModuleTarget, Normalised
 
 IMAGE = InputSpec((1, 8, 8), (0.0, 1.0), ("a", "b", "c"))
@@ -377,3 +378,20 @@ def test_a_module_with_one_number_a_row_is_no_layer() -> None:
             return out
 
     assert told(Gated(), "a") == [("a", "dense", 5)]
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.lstm(x)[0].mean(1))
+        return out
+
+
+def test_of_a_module_that_gives_several_things_the_first_counts() -> None:
+    target = ModuleTarget(Recurrent(), InputSpec((5, 4), (0.0, 1.0), ("a", "b", "c")))
+    assert [(layer.name, layer.width) for layer in layers_of(target, "auto").each][:1] == [("lstm", 6)]
+    x = torch.rand(3, 5, 4)
+    assert torch.allclose(Observer.of([target], "lstm")(x).neurons, target.module.lstm(x)[0].mean(1))  # type: ignore[operator]

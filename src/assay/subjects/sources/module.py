@@ -119,7 +119,9 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
     if out.shape[1] < k:
         raise UsageError(f"the net has {out.shape[1]} outputs, the data have {k} classes; they do not fit each other")
     if out.shape[1] > k:  # data that happen to lack the last classes
-        log.warning("the net has %d outputs, the data name %d classes; the others go by number", out.shape[1], k)
+        # Classes that are mere numbers were counted from the labels, and unlabelled data have none.
+        tell = log.info if all(c.isdigit() for c in spec.classes) else log.warning
+        tell("the net has %d outputs, the data name %d classes; the others go by number", out.shape[1], k)
         numbers = [str(i) for i in range(out.shape[1])]
         # Data named 2, 3, 6 lack other classes than the last: then all go by number, and labels are matched to them.
         own = [] if all(c.isdigit() for c in spec.classes) else spec.classes
