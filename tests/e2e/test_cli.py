@@ -317,12 +317,15 @@ def test_the_recipe_in_the_docs_works_as_printed(
     import re
 
     text = (Path(__file__).parents[2] / "docs" / "fuzzing.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "mine.py").write_text(block)
+    recipe, strategy = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.py").write_text(recipe)
+    (tmp_path / "choice.py").write_text(strategy)
     base = ["fuzz", digits_model, "--data", "digits/train[:60]", "--quiet", "--json"]
     told = json.loads(out_of([*base, "--recipe", f"{tmp_path}/mine.py:MINE", "--run", "m"], capsys))
     assert told["failures"] > 0
     assert told["kept"]["rises"] > 0
+    chosen = ["--recipe", "dlfuzz", "--set", f"strategy={tmp_path}/choice.py:strong", "--run", "c"]
+    assert json.loads(out_of([*base, *chosen], capsys))["failures"] > 0
 
 
 def test_a_model_without_gradients_is_refused_in_one_sentence(

@@ -119,7 +119,7 @@ def coverage(
     given = load_data(data, part="test", size=size)
     target = load_target(model, data=given, device=device, mean=mean, std=std)
     given = fitted(target, given)
-    nets = (target, *siblings_of(siblings, target, given, device))
+    nets = (target, *siblings_of(siblings, target, given, device, mean, std))
     observer = Observer.of(nets, layers, ends=any(criterion.ends for criterion in criteria.values()))
     known = None
     if any(criterion.profiled for criterion in criteria.values()):

@@ -53,13 +53,13 @@ def test_the_net_is_asked_once_for_all_criteria(digits_model: str) -> None:
     rows = []
     target.module.register_forward_hook(lambda _m, x, _out: rows.append(len(x[0])))  # type: ignore[attr-defined]
     assay.coverage(target, given, by="nc,tknc,bknc,tknp", batch=32)
-    assert sum(rows) == 70 + 2, "every case once, and two grey ones to find the layers"
+    assert sum(rows) == 70 + 2, "every case once, and two more to find the layers"
     rows.clear()
     assay.coverage(target, given, by=ALL, batch=32, training="digits/train[:200]")
-    assert sum(rows) == 70 + 2 + 200
+    assert sum(rows) == 70 + 2 + 16 + 200
     rows.clear()
     assay.coverage(target, given, by=ALL, batch=32, training="digits/train[:200]")
-    assert sum(rows) == 70 + 2, "the range of neurons is kept"
+    assert sum(rows) == 70 + 2 + 16, "the range of neurons is kept, and 16 inputs tell that it is of this net"
 
 
 def test_growth_ends_at_the_whole(digits_model: str) -> None:
@@ -195,3 +195,9 @@ def test_the_command_says_what_is_wrong(digits_model: str, capsys: pytest.Captur
     assert "did you mean 'kmnc'" in capsys.readouterr().err
     assert run(["coverage", digits_model, "--data", "digits/test[:5]", "--layers", "conv9"]) == 4
     assert "conv9" in capsys.readouterr().err
+
+
+def test_a_net_that_ends_in_a_softmax_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Softmax(1))
+    assay.coverage(net, "digits/test[:20]", by="nc")
+    assert "answers with probabilities" in caplog.text

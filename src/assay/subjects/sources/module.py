@@ -134,6 +134,8 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
         raise UsageError(
             f"the net answers NaN or infinity on {bad} of {n} inputs; it is broken or the inputs do not fit it"
         )
+    if looks_like_probabilities(out):
+        log.warning("the net answers with probabilities, and scores take a softmax of them; let it return its logits")
     return target
 
 
