@@ -56,6 +56,13 @@ def test_select_shows_a_table_and_writes_a_file(capsys: pytest.CaptureFixture[st
     assert not (Path(status["path"]) / "state" / "selected-003.safetensors").exists(), "refused before the work"
 
 
+def test_select_takes_training_data(capsys: pytest.CaptureFixture[str]) -> None:
+    pick = ["select", "first", "--by", "top(score=mdsa)", "-k", "5", "--json"]
+    told = [json.loads(out_of([*pick, *more], capsys)) for more in ([], ["--training", "digits/train[:300]"])]
+    assert [one["selection"] for one in told] == [1, 2]
+    assert told[0]["score"] != told[1]["score"], "what the net was trained with decides what surprises it"
+
+
 def test_of_an_evaluation_the_share_left_out_is_told(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
     measure = ["eval", digits_model, "--data", "digits/test[:60]", "--suite", "fgsm", "--eps", "0.05", "--each"]
     out_of([*measure, "--static-from", digits_model, "--save", "kept", "--json"], capsys)

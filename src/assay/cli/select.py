@@ -23,6 +23,9 @@ def select(
     data: Annotated[
         str | None, typer.Option("--data", help="The data of a saved evaluation, where not found again.")
     ] = None,
+    training: Annotated[
+        str | None, typer.Option(help="What the model was trained with; that of the run's data set unless given.")
+    ] = None,
     eps: options.Eps = None,
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0.")] = None,
     seed: options.Seed = 0,
@@ -52,6 +55,7 @@ def select(
         static=static,
         model=model,
         data=data,
+        training=training,
         eps=eps,
         norm=norm,
         seed=seed,

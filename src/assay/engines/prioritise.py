@@ -127,6 +127,7 @@ def prioritise(
     made on another model). ``by`` names scores and selectors; ``all`` stands for those of the 2022 replication. The
     first ``k`` are what there is time to look at. ``training`` are the data the model was trained with, for methods
     that compare with them: the training part of the pool's own data set where it is not given. No method sees labels.
+    Tests that the model answers with NaN or infinity come first in every order.
     """
     count(k, 100, "-k")  # before the work, not after it
     methods = methods_of(by, layers, seed)
@@ -143,7 +144,7 @@ def prioritise(
         for method in methods:
             if progress is not None:
                 progress({"done": len(done), "of": len(methods), "by": method.by})
-            order = _ordered(bench, seen.cases, method, seed, alone=len(methods) == 1)
+            order = _ordered(bench, seen, method, seed, alone=len(methods) == 1)
             done.append(_measured(order, seen, number))
     failing = seen.wrong[seen.labelled]
     return Prioritised(
@@ -166,9 +167,12 @@ def prioritise(
 
 
 class _Looked(NamedTuple):
-    """The pool as methods get it, which cases the model gets wrong and which have labels, both (n,)."""
+    """The pool as methods get it, which answers are no finite numbers, which cases the model gets wrong and which have
+    labels, (n,) each.
+    """
 
     cases: Cases
+    broken: Tensor
     wrong: Tensor
     labelled: Tensor
     seconds: float
@@ -186,12 +190,15 @@ def _look(bench: Bench, pool: Data) -> _Looked:
     seeds = {name: column for name, column in pool.cases.info.items() if name == "seed_x"}
     hidden = replace(cases, y=predicted).note(**seeds)
     y = pool.cases.y
-    return _Looked(hidden, (predicted != y) | broken, y != UNLABELLED, seconds)
+    return _Looked(hidden, broken, (predicted != y) | broken, y != UNLABELLED, seconds)
 
 
-def _ordered(bench: Bench, cases: Cases, method: Method, seed: int, *, alone: bool) -> Ordered:
-    """The order of one method; a method that does not apply is refused only where it is ``alone``."""
-    stage, told = method.stage, Ordered(method.by, method.stage.text)
+def _ordered(bench: Bench, seen: _Looked, method: Method, seed: int, *, alone: bool) -> Ordered:
+    """The order of one method, broken answers first; one that does not apply is refused only where it is ``alone``.
+
+    An answer that is no finite number is a fault whatever the label, and most scores of it are NaN, which ranks last.
+    """
+    stage, told, cases = method.stage, Ordered(method.by, method.stage.text), seen.cases
     began, score = time.perf_counter(), None
     try:
         require(bench.target, stage.entry.needs, f"{stage.entry.kind} {stage.entry.name!r}")
@@ -205,6 +212,7 @@ def _ordered(bench: Bench, cases: Cases, method: Method, seed: int, *, alone: bo
         if alone:
             raise
         return replace(told, why_not=str(error))
+    order = order[(~seen.broken[order]).long().argsort(stable=True)]
     return replace(told, order=order, score=score, seconds=time.perf_counter() - began)
 
 

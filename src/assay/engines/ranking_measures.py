@@ -94,5 +94,6 @@ def _over(each: list[Measures], how: Callable[[list[float]], float]) -> dict[str
 def _measures(value: float | None, faults: float, n: int, m: int, k: int) -> Measures:
     k = min(k, n)
     low, high = bounds(m, n)
-    between = None if value is None or m == n else (value - low) / (high - low)
+    # Rounding must not leave the bounds: the worst order is 0, not a little below.
+    between = None if value is None or m == n else min(1.0, max(0.0, (value - low) / (high - low)))
     return Measures(value, between, k, faults, faults / k, faults / m if m else None, faults / min(k, m) if m else None)

@@ -2,8 +2,10 @@
 
 import functools
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +25,7 @@ from assay.engines.session import session
 from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
 from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
-from assay.subjects.bench import Bench, Data
+from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.target import Target, require
 
@@ -68,6 +70,7 @@ def select(
     static: bool = False,
     model: Model | None = None,
     data: str | Data | None = None,
+    training: str | Data | None = None,
     eps: str | float | None = None,
     norm: str | None = None,
     seed: int = 0,
@@ -82,7 +85,8 @@ def select(
     otherwise. The model is the run's own (of a hardening the original one) unless another is given, and is loaded only
     where the selector asks it. The selection is kept in the run; the same call again reads it from there. ``data`` are
     those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
-    net.
+    net. ``training`` are those the model was trained with, for selectors and scores that compare with them: the
+    training part of the run's data set where they are not given.
     """
     count(k, 100, "-k")  # before the work, not after it
     chosen = bind("selector", *step(by), ball_of(eps, norm))
@@ -95,38 +99,46 @@ def select(
         if chosen.entry.needs:
             require(target, chosen.entry.needs, f"selector {chosen.entry.name!r}")
         told = "" if model is None else target.fingerprint()
-        bench = _bench(folder, target, chosen, cases)
-        return _selected(folder, bench, cases, pool, chosen, count(k, len(pool.rows), "-k"), seed, told)
+        bench = _bench(folder, target, chosen, cases, training)
+        known = None if training is None or bench.training is None else bench.training.fingerprint()
+        asked = {"k": count(k, len(pool.rows), "-k"), "seed": seed, "model": told, "training": known}
+        return _selected(folder, bench, cases, pool, chosen, asked)
 
 
-def _bench(run: Store, target: Target, chosen: Bound, cases: Cases) -> Bench:
+def _bench(run: Store, target: Target, chosen: Bound, cases: Cases, training: str | Data | None) -> Bench:
     """The target; where the selector or its score looks inside it, the net itself and what it was trained with."""
     needs = set(chosen.entry.needs)
     if _goes_by_score(chosen) and step(chosen.params["score"])[0] not in cases.info:
         needs |= set(bind("score", *step(chosen.params["score"])).entry.needs)
     if "activation" not in needs:
         return Bench(target)
+    net = target.target if isinstance(target, Deferred) else target
     told = identity_of(run).get("data", {})
+    size = told.get("size", "")
+    if training is not None:
+        return Bench(net, training=fitted(net, load_data(training, part="train", size=_size_for(training, size))))
     known = Data(run.name, cases[:0], target.spec, str(told.get("spec", "")))
     try:
-        training = training_of(known, size=told.get("size", ""))
+        return Bench(net, training=training_of(known, size=size))
     except AssayError as error:
-        log.warning("the training data of run %s are not found: %s", run.name, error)
-        training = None
-    return Bench(target.target if isinstance(target, Deferred) else target, training=training)
+        log.warning("the training data of run %s are not found: %s; give --training", run.name, error)
+        return Bench(net)
 
 
-def _selected(
-    run: Store, bench: Bench, cases: Cases, pool: Pool, chosen: Bound, k: int, seed: int, model: str
-) -> Selection:
+def _size_for(training: str | Data, size: str) -> str:
+    """The size of a run's images, for a folder alone: other data have their own."""
+    return size if isinstance(training, str) and training.startswith("dir:") else ""
+
+
+def _selected(run: Store, bench: Bench, cases: Cases, pool: Pool, chosen: Bound, given: Mapping[str, Any]) -> Selection:
     """The selection as the run keeps it, made where it does not yet."""
-    asked = {"by": chosen.text, "k": k, "seed": seed, "of": len(pool.rows), "dropped": pool.dropped, "model": model}
+    asked = {"by": chosen.text, "of": len(pool.rows), "dropped": pool.dropped, **given}
     asked |= {"seeds": "seed_x" in cases.info, "code": _code(chosen)}
     done = list(run.commits("select"))
     for number, line in enumerate(done, start=1):
         if all(line.meta.get(key) == value for key, value in asked.items()):
             return _kept(run, number, cases, new=False)
-    files, score = _picked(bench, cases[pool.rows], chosen, k, Stream(seed, ("select",)))
+    files, score = _picked(bench, cases[pool.rows], chosen, given["k"], Stream(given["seed"], ("select",)))
     files["rows"] = pool.rows[files["rows"]]  # rows of all that the run holds
     run.commit({_file(len(done) + 1): encode(files)}, kind="select", score=score, **asked)
     return _kept(run, len(done) + 1, cases, new=True)

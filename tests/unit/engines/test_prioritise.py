@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 import assay
@@ -19,7 +20,7 @@ from assay.engines.fuzz import fuzz
 from assay.engines.prioritise import prioritise
 from assay.engines.prioritisers import REPLICATION, methods_of
 from assay.engines.select import select
-from assay.outputs.priority import reasons, write_order
+from assay.outputs.priority import priority_table, reasons, write_order
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.module import ModuleTarget
@@ -112,8 +113,35 @@ def test_an_answer_that_is_no_number_is_a_fault() -> None:
     told = prioritise(target(), pool([1, 0, 1, 2, 2], logits), by="gini")
     assert told.predicted[0] == 1, "where torch sees the largest"
     assert told.faults == 1
-    assert told.methods[0].order is not None
-    assert told.methods[0].order.tolist()[-1] == 0, "a score that is no number comes last"
+
+
+def test_answers_that_are_no_numbers_come_first_in_every_order() -> None:
+    logits = LOGITS.clone()
+    logits[2, 1] = float("nan")
+    logits[4, 0] = float("inf")
+    by = "gini,max_p,zol,random,ctm(criterion=nc, layers=logits),cam(criterion=nc, layers=logits),entropy"
+    told = prioritise(target(), pool([0, 0, 1, 2, 2], logits), by=by, k=2)
+    assert told.faults == 2
+    for method in told.methods:
+        assert method.order is not None
+        assert method.measures is not None
+        assert sorted(method.order[:2].tolist()) == [2, 4], method.by
+        assert sorted(method.order.tolist()) == [0, 1, 2, 3, 4]
+        assert method.measures.apfd_norm == pytest.approx(1.0)
+    assert told["gini"].order is not None
+    assert told["gini"].order.tolist()[2:] == [3, 1, 0], "the others as they were"
+
+
+def test_zero_has_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    """All faults last: APFD, rounded, is a little below its lower bound."""
+    told = prioritise(target(), pool([1, 0, 1, 2, 0]), by="gini")
+    assert told["gini"].measures is not None
+    assert told["gini"].measures.apfd_norm == 0
+    Console(width=200).print(priority_table(told))
+    shown = capsys.readouterr().out
+    assert "0.0000" in shown
+    assert "-0.0" not in shown
+    assert "-0.0" not in json.dumps(told.to_json())
 
 
 def test_rows_are_not_mixed_up_over_chunks(digits_model: str) -> None:

@@ -29,6 +29,12 @@ def test_apfd_reaches_its_bounds() -> None:
     assert apfd(order(".......xxx")) == pytest.approx(0.15)
     assert measured(order("xxx......."), 3).apfd_norm == pytest.approx(1.0)
     assert measured(order(".......xxx"), 3).apfd_norm == pytest.approx(0.0)
+    for n in range(2, 30):  # and never leaves them by rounding, as 2 of 5 and 3 of 6 would
+        for m in range(1, n):
+            worst, best = measured(order("." * (n - m) + "x" * m), 1), measured(order("x" * m + "." * (n - m)), 1)
+            assert str(worst.to_json()["apfd_norm"]) == "0.0"
+            assert best.apfd_norm is not None
+            assert 1 - 1e-12 < best.apfd_norm <= 1
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))

@@ -126,6 +126,8 @@ def nbc_cells(given: Seen, row: int, std: float = 0.0, buckets: int = 0, both: b
     found: Cells = set()
     for n, value in enumerate(given.neurons[row].numpy()):
         low, high, spread = (column[n].numpy() for column in (known.low, known.high, known.std))
+        if not np.isfinite(high - low):
+            continue
         width = (high - low) / np.float32(1000)
         more = np.float32(std) * spread if std else np.float32(0)
         for side, beyond in (("low", low - more - value), ("high", value - (high + more))):
@@ -153,7 +155,7 @@ def bknc_cells(given: Seen, row: int, k: int = 2) -> Cells:
 
 
 def tknp_cells(given: Seen, row: int, k: int = 2) -> Cells:
-    return {frozenset(tknc_cells(given, row, k))}
+    return set() if bool(given.neurons[row].isnan().any()) else {frozenset(tknc_cells(given, row, k))}
 
 
 REFERENCE: dict[str, Callable[..., Cells]] = {
@@ -197,10 +199,10 @@ def test_cells_are_those_of_the_paper(text: str) -> None:
 TOTALS = {
     "nc": 16,
     "kmnc(k=7)": 7 * 13,  # less neurons 2 and 5 of one value, and 9 that has no end
-    "nbc": 32,
-    "nbc(buckets=10)": 22 * 14 + 2 * 2,  # outside one value there is no width
-    "snac": 16,
-    "snac(buckets=10)": 11 * 14 + 2,
+    "nbc": 30,
+    "nbc(buckets=10)": 22 * 13 + 2 * 2,  # outside one value there is no width
+    "snac": 15,
+    "snac(buckets=10)": 11 * 13 + 2,
     "tknc": 16,
     "bknc": 16,
     "tknp": 0,
@@ -397,13 +399,15 @@ def test_nlc_refuses_layers_too_wide_to_keep() -> None:
 def novel(rows: np.ndarray[Any, Any], kept: list[Any], distance: float, most: int) -> list[bool]:
     found = []
     for row in rows:
-        far = bool(np.isfinite(row).all()) and all(np.linalg.norm(row - other) > distance for other in kept)
-        found.append(far and len(kept) < most)
+        last = kept[-most:]
+        found.append(bool(np.isfinite(row).all()) and all(np.linalg.norm(row - other) > distance for other in last))
         kept += [row] if found[-1] else []
     return found
 
 
-@pytest.mark.parametrize(("distance", "most"), [(0.0, 4096), (0.7, 4096), (1.5, 4096), (0.7, 20), (100.0, 5)])
+@pytest.mark.parametrize(
+    ("distance", "most"), [(0.0, 4096), (0.7, 4096), (1.5, 4096), (0.7, 20), (0.7, 1), (0.0, 7), (100.0, 5)]
+)
 def test_cc_keeps_what_is_far_from_all_before(distance: float, most: int) -> None:
     coverage = begun(f"cc(distance={distance}, most={most})")
     kept: list[list[Any]] = [[] for _ in LAYERS]
@@ -413,7 +417,55 @@ def test_cc_keeps_what_is_far_from_all_before(distance: float, most: int) -> Non
         for own, s in zip(kept, LAYERS, strict=True):
             expected += np.array(novel(given.neurons[:, s].numpy(), own, distance, most), dtype=int)
         assert coverage.add(given).tolist() == expected.tolist()
-        assert coverage.covered() == sum(map(len, kept)) <= most * len(LAYERS)
+        assert coverage.covered() == sum(map(len, kept))
+        for i, own in enumerate(kept):
+            assert np.array_equal(coverage.state()[f"layer{i}"].numpy(), np.array(own[-most:]))
+    assert (coverage.covered() > most * len(LAYERS)) == (most < 50 and distance < 1), "some were let go"
+
+
+def line(*places: float) -> Seen:
+    """Cases whose neurons all lie at one place."""
+    return seen(torch.tensor(places)[:, None].repeat(1, WIDTH))
+
+
+def test_cc_lets_the_oldest_go_and_goes_on() -> None:
+    coverage = begun("cc(distance=1, layers=logits, most=3)")
+    assert coverage.add(line(0, 10, 20, 0)).tolist() == [1, 1, 1, 0]
+    assert coverage.gain(line(0, 10, 20, 30)).tolist() == [0, 0, 0, 1]
+    assert coverage.add(line(30, 0, 20, 30, 10)).tolist() == [1, 1, 0, 0, 1], "each lets one go: 0, 10 and 20"
+    assert coverage.state()["layer0"][:, 0].tolist() == [30, 0, 10], "the oldest first"
+    assert coverage.gain(line(0, 10, 20, 30)).tolist() == [0, 0, 1, 0]
+    assert coverage.covered() == 6, "all that were new when they came"
+    held = begun("cc(distance=1, layers=logits, most=3)")
+    held.add(line(0, 10, 20))
+    state = held.state()
+    held.add(line(30))
+    assert state["layer0"][:, 0].tolist() == [0, 10, 20], "a state stays as it was"
+
+
+def test_a_full_cc_goes_round() -> None:
+    for most in (3, 2, 5):  # into a table of the same size, a smaller and a larger one
+        coverage, again = (begun(f"cc(distance=1, layers=logits, most={size})") for size in (3, most))
+        coverage.add(line(0, 10, 20, 30, 40))
+        again.add(line(7))
+        again.load(coverage.state())
+        assert (again.covered(), again.state()["layer0"][:, 0].tolist()) == (5, [20, 30, 40][-most:])
+        assert again.gain(line(0, 7, 40)).tolist() == [1, 1, 0]
+        again.add(line(50))
+        assert again.state()["layer0"][:, 0].tolist() == [20, 30, 40, 50][-most:]
+        assert again.covered() == 6
+    other = begun("cc(distance=1, layers=logits, most=3)")
+    other.add(line(100, 110, 40))
+    other.merge(coverage.state())
+    assert other.state()["layer0"][:, 0].tolist() == [40, 20, 30], "40 was near"
+    assert other.covered() == 5
+
+
+def test_a_cc_state_from_before_the_ring_is_read() -> None:
+    coverage, again = begun("cc(distance=0.7)"), begun("cc(distance=0.7)")
+    coverage.add(seen(values(30)))
+    again.load({name: tensor for name, tensor in coverage.state().items() if name != "counts"})
+    assert again.covered() == coverage.covered()
 
 
 def test_cc_looks_at_the_layers_it_names() -> None:
@@ -421,7 +473,7 @@ def test_cc_looks_at_the_layers_it_names() -> None:
     whole, some = begun("cc(distance=0.7)"), begun('cc(distance=0.7, layers="logits,soft*")')
     whole.add(given)
     some.add(given)
-    assert some.state().keys() == {"layer0", "layer1"}
+    assert some.state().keys() == {"layer0", "layer1", "counts"}
     assert torch.equal(some.state()["layer0"], whole.state()["layer2"])
     with pytest.raises(UsageError, match="did you mean 'logits'"):
         begun("cc(layers=logit)")
@@ -453,6 +505,23 @@ def test_a_full_table_of_patterns_stops_counting_but_never_forgets() -> None:
     again.load(state)
     again.add(given)
     assert again.covered() == different
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_cases_of_nothing_but_nan_cover_nothing(text: str) -> None:
+    coverage, given = begun(text), seen(torch.full((3, WIDTH), NAN))
+    for found in (coverage.active, coverage.gain, coverage.add):
+        assert found(given).tolist() == [0, 0, 0]
+    assert coverage.covered() == 0
+
+
+def test_a_nan_leaves_no_pattern_and_its_layer_the_other_neurons() -> None:
+    row = torch.arange(WIDTH).float()
+    row[5] = NAN
+    assert begun("tknp").add(seen(row[None])).tolist() == [0]
+    assert begun("tknc(k=1)").add(seen(row[None])).tolist() == [4], "the largest that is a number, in each layer"
+    row[:6] = NAN
+    assert [begun(f"{name}(k=1)").add(seen(row[None])).tolist() for name in ("tknc", "bknc")] == [[3], [3]]
 
 
 def test_the_order_of_equal_neurons_does_not_make_a_pattern() -> None:

@@ -17,6 +17,7 @@ from assay.stages.coverage.rule import Rule
 from assay.subjects.observer import Observer, Seen
 
 _BYTES = 1 << 30
+_SMALL = 1 << 15  # what 16 bits can number
 _BLOCK = 256  # rows whose distances from each other are taken at a time
 
 
@@ -24,7 +25,8 @@ _BLOCK = 256  # rows whose distances from each other are taken at a time
 def cc(*, distance: float = 1.0, layers: str = "*", most: int = 4096) -> Criterion:
     """Vectors of a layer's neurons farther (l2) than ``distance`` from all earlier ones, in every layer together.
 
-    ``layers`` are patterns of names among those looked at. Each keeps ``most`` vectors; after that nothing is new.
+    ``layers`` are patterns of names among those looked at. Each keeps its last ``most`` vectors: when it has more, the
+    oldest goes, and what is near to that one alone is new again. All that were new are counted.
     """
     if not math.isfinite(distance) or distance < 0:
         raise UsageError(f"cc: distance must be 0 or more, got {distance}")
@@ -58,30 +60,68 @@ def _chosen(observer: Observer, patterns: str) -> tuple[slice, ...]:
 
 @dataclass(slots=True)
 class _Kept:
-    """The vectors kept of one layer: the first ``used`` rows of (most, w)."""
+    """The vectors kept of one layer, a ring (most, w): of ``count`` put in, number i lies in row i % most.
+
+    ``before`` were kept before this ring began, and are gone.
+    """
 
     vectors: Tensor
-    used: int = 0
+    count: int = 0
+    before: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.before + self.count
 
     def far(self, x: Tensor, distance: float) -> Tensor:
-        """Which rows are far from all that are kept, (N,); none where there is no room for more."""
-        if self.used == len(self.vectors):
-            return torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        return x.isfinite().all(1) & (_apart(x, self.vectors[: self.used]) > distance).all(1)
+        """Which rows are far from all that are kept, (N,)."""
+        return x.isfinite().all(1) & (_apart(x, self.vectors[: self.count]) > distance).all(1)
 
     def add(self, x: Tensor, distance: float) -> Tensor:
-        """Keep what is far from all that are kept and from all rows before it that are; which rows were, (N,)."""
-        waiting = self.far(x, distance)
-        kept = torch.zeros_like(waiting)
-        near = (~(_apart(x, x) > distance)).tril(-1)  # of the rows before it
-        while bool(waiting.any()):  # the first that waits is decided, and with it all whose neighbours are: few turns
-            now = waiting & ~(near & waiting).any(1)
-            kept |= now
-            waiting &= ~now & ~(near & now).any(1)
-        rows = kept.nonzero().squeeze(1)[: len(self.vectors) - self.used]
-        self.vectors[self.used : self.used + len(rows)] = x[rows]
-        self.used += len(rows)
-        return torch.zeros_like(kept).index_fill_(0, rows, value=True)
+        """Keep what is far from all that are kept when its turn comes, row after row; which rows were, (N,)."""
+        newest = self._newest(x, distance)
+        beside = (~(_apart(x, x) > distance)).tril(-1)  # of the rows before it
+        finite = x.isfinite().all(1)
+        kept = finite & (newest < 0)
+        while True:  # with all rows before it right a row is, so that each turn sets one right, mostly all: few turns
+            number = self.count + kept.cumsum(0) - kept.long()  # that of each row, if it is kept
+            oldest = number - len(self.vectors)  # that is still there then
+            met = beside & kept & (number >= oldest[:, None])
+            now = finite & (newest < oldest.clamp(min=0)) & ~met.any(1)
+            if torch.equal(now, kept):
+                break
+            kept = now
+        self._put(x[kept])
+        return kept
+
+    def in_turn(self) -> Tensor:
+        """Those held, the oldest first."""
+        if self.count <= len(self.vectors):
+            return self.vectors[: self.count]
+        return self.vectors.roll(-(self.count % len(self.vectors)), 0)
+
+    def load(self, vectors: Tensor, count: int) -> None:
+        """Hold these, the last of ``count``, the oldest first."""
+        self.count, self.before = 0, count - len(vectors)
+        self._put(vectors)
+
+    def _newest(self, x: Tensor, distance: float) -> Tensor:
+        """The number of the newest that is held and not far from each row, -1 where all are far, (N,)."""
+        newest = torch.full((len(x),), -1, device=x.device)
+        if self.count:
+            held = self.in_turn()
+            narrow = torch.int16 if len(held) < _SMALL else torch.int32  # in int64 this takes as long as the distances
+            places = torch.arange(1, len(held) + 1, dtype=narrow, device=x.device)
+            near = (_apart(x, held) > distance).logical_not_()
+            place = (near * places).amax(1).long()  # 0 where there is none
+            newest = torch.where(place > 0, self.count - len(held) - 1 + place, newest)
+        return newest
+
+    def _put(self, new: Tensor) -> None:
+        last = new[-len(self.vectors) :]
+        self.count += len(new)
+        places = torch.arange(self.count - len(last), self.count, device=last.device) % len(self.vectors)
+        self.vectors[places] = last
 
 
 def _apart(x: Tensor, others: Tensor) -> Tensor:
@@ -99,7 +139,7 @@ class Clusters:
     total: int = 0
 
     def covered(self) -> float:
-        return sum(layer.used for layer in self.layers)
+        return sum(layer.total for layer in self.layers)
 
     def active(self, seen: Seen) -> Tensor:
         """The layers in which a case is a vector at all."""
@@ -112,21 +152,26 @@ class Clusters:
         return self._each(seen, lambda layer, x: layer.add(x, self.distance))
 
     def state(self) -> dict[str, Tensor]:
-        return {f"layer{i}": layer.vectors[: layer.used].cpu() for i, layer in enumerate(self.layers)}
+        held = {f"layer{i}": layer.in_turn().cpu().clone() for i, layer in enumerate(self.layers)}
+        return held | {"counts": torch.tensor([layer.total for layer in self.layers])}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        for layer in self.layers:
-            layer.used = 0
-        self.merge(state)
+        held = self._vectors(state)
+        counts = state["counts"].tolist() if "counts" in state else map(len, held)  # once none was ever let go
+        for layer, vectors, count in zip(self.layers, held, counts, strict=True):
+            layer.load(vectors, count)
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Keep those of the other's vectors that are far from all kept here."""
-        for i, layer in enumerate(self.layers):
-            vectors = state[f"layer{i}"].to(layer.vectors)
-            if vectors.shape[1] != layer.vectors.shape[1]:
-                raise UsageError("this state is of other layers than those looked at here")
+        """Keep those of the other's vectors that are far from all kept here; what it has let go is not counted."""
+        for layer, vectors in zip(self.layers, self._vectors(state), strict=True):
             for block in vectors.split(_BLOCK):
                 layer.add(block, self.distance)
+
+    def _vectors(self, state: Mapping[str, Tensor]) -> list[Tensor]:
+        found = [state[name] for i in range(len(state)) if (name := f"layer{i}") in state]
+        if [own.shape[1] for own in found] != [layer.vectors.shape[1] for layer in self.layers]:
+            raise UsageError("this state is of other layers than those looked at here")
+        return [own.to(layer.vectors) for own, layer in zip(found, self.layers, strict=True)]
 
     def _each(self, seen: Seen, of: Callable[[_Kept, Tensor], Tensor]) -> Tensor:
         """How many layers it is true of, for each case, in blocks of rows, (N,)."""

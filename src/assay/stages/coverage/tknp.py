@@ -22,7 +22,7 @@ _BLOCK = 1024  # rows compared with each other at a time
 
 @register("criterion", paper="DeepGauge 2018", needs=("activation",))
 def tknp(*, k: int = 2, most: int = 1048576) -> Criterion:
-    """Different patterns: the k largest neurons of every layer together, in any order.
+    """Different patterns: the k largest neurons of every layer together, in any order; none of a case with a NaN.
 
     They are told apart by 64-bit hashes in a table of ``most`` slots (up to a power of two). As it fills up, a pattern
     that finds no slot is not counted: the number is then a lower bound.
@@ -61,7 +61,7 @@ class Patterns:
         return len(self._kept())
 
     def active(self, seen: Seen) -> Tensor:
-        return torch.ones(len(seen), dtype=torch.int64, device=self.keys.device)
+        return (self._hashes(seen) != _EMPTY).to(torch.int64)
 
     def gain(self, seen: Seen) -> Tensor:
         hashes = self._hashes(seen)
@@ -84,8 +84,9 @@ class Patterns:
         return self._table[:-1][self._table[:-1] != _EMPTY]
 
     def _hashes(self, seen: Seen) -> Tensor:
-        """The sum of the keys of a pattern's neurons, which does not know their order, (N,)."""
-        return self.keys[self.tops(seen)].sum(1).clamp(max=_EMPTY - 1)
+        """The sum of the keys of a pattern's neurons, which does not know their order, (N,); _EMPTY for none."""
+        sums = self.keys[self.tops(seen)].sum(1).clamp(max=_EMPTY - 1)
+        return torch.where(seen.neurons.isnan().any(1), _EMPTY, sums)
 
     def _places(self, hashes: Tensor) -> Tensor:
         """The slots a pattern may take, (N, tries)."""
@@ -93,7 +94,8 @@ class Patterns:
         return (hashes[:, None] + steps * ((hashes >> 40) | 1)[:, None]) & (self.slots - 1)
 
     def _known(self, hashes: Tensor, places: Tensor) -> Tensor:
-        return (self._table[places] == hashes[:, None]).any(1)
+        """Which are in the table, or no pattern."""
+        return (self._table[places] == hashes[:, None]).any(1) | (hashes == _EMPTY)
 
     def _insert(self, hashes: Tensor) -> Tensor:
         """Put in what is new; which rows were, (N,)."""

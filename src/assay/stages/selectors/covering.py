@@ -8,6 +8,7 @@ from assay.core.registry import bind
 from assay.core.specs import step
 from assay.stages.coverage import Coverage, Criterion
 from assay.stages.coverage.profile import profile_of
+from assay.stages.coverage.sc import OnBench
 from assay.subjects.bench import Bench
 from assay.subjects.observer import COLUMNS, Observer, Seen
 
@@ -29,6 +30,8 @@ def begun(bench: Bench, criterion: str, layers: str) -> tuple[Coverage, Observer
     training = bench.training
     if not chosen.profiled or training is None:  # it says itself that it needs a profile
         return chosen.begin(observer, None), observer
+    if isinstance(chosen, OnBench):
+        return chosen.on(bench, observer), observer
     profile = bench.once(f"profile {layers}", lambda: profile_of(observer, training, bench.chunks))
     return chosen.begin(observer, profile), observer
 

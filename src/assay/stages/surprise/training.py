@@ -1,6 +1,7 @@
 """Surprise on a bench: what is fitted once to the data the target was trained with, and asked for cases."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,6 +10,8 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.subjects.bench import Bench
 from assay.subjects.observer import Observer
+
+HELD_OUT = 10  # one of so many training cases tells how surprising the usual is
 
 Surprise = Callable[[Tensor, Tensor], Tensor]  # traces (N, W) and groups (N,) to surprise (N,)
 
@@ -32,7 +35,7 @@ def surprise(
         return labels if per_class else torch.zeros_like(labels)
 
     def fitted() -> Surprise:
-        traces, logits = _training(bench, name, layers)
+        traces, logits = training_traces(bench, name, layers)
         return fit(traces, grouped(logits.argmax(1)), logits.shape[1] if per_class else 1)
 
     measure = bench.once(f"surprise {name} {layers} {per_class}", fitted)
@@ -44,7 +47,7 @@ def surprise(
 
 def looked_at(bench: Bench, cases: Cases, layers: str) -> tuple[Tensor, Tensor]:
     """Traces (N, W) and logits (N, K) of the cases, from their columns or by one pass; with a graph where x has one."""
-    observer = bench.once(f"layers {layers}", lambda: Observer.of([bench.target], layers))
+    observer = observer_of(bench, layers)
     climbing = torch.is_grad_enabled() and cases.x.requires_grad
     if "logits" in cases.info and not (climbing and "neurons" not in cases.info):
         traces = bench.traces(cases, layers)
@@ -54,7 +57,7 @@ def looked_at(bench: Bench, cases: Cases, layers: str) -> tuple[Tensor, Tensor]:
     return seen.neurons, seen.logits
 
 
-def _training(bench: Bench, name: str, layers: str) -> tuple[Tensor, Tensor]:
+def training_traces(bench: Bench, name: str, layers: str) -> tuple[Tensor, Tensor]:
     """Traces and logits of the training data, looked at once for all measures."""
     data = bench.training
     if data is None or not len(data):
@@ -62,11 +65,44 @@ def _training(bench: Bench, name: str, layers: str) -> tuple[Tensor, Tensor]:
             f"{name.partition('(')[0]} compares with the data the target was trained on, and these are not known here; "
             "give --training, such as mnist/train"
         )
-    traces, logits = bench.once(f"training {layers}", lambda: looked_at(bench, data.cases, layers))
+    traces, logits = bench.once(_looked_at(layers), lambda: looked_at(bench, data.cases, layers))
     broken = int((~traces.isfinite()).any(1).sum())
     if broken:
         raise UsageError(f"the target answers {broken} cases of {data.name} with neurons that are not finite numbers")
     return traces, logits
+
+
+def held_out(bench: Bench, name: str, layers: str) -> tuple[Bench, Cases]:
+    """Every tenth training case, with columns of what was seen of it, and a bench that knows the other nine tenths.
+
+    Nothing is looked at twice: both have their traces from those of all training cases.
+    """
+    traces, logits = training_traces(bench, name, layers)
+    assert bench.training is not None  # it has just been looked at
+    cases = bench.training.cases
+    out = torch.arange(len(cases)) % HELD_OUT == HELD_OUT - 1
+    here = out.to(traces.device)
+    observer = observer_of(bench, layers)
+    rest = replace(
+        bench,
+        observer=observer,
+        training=replace(bench.training, cases=cases[~out]),
+        kept={_observer(layers): observer, _looked_at(layers): (traces[~here], logits[~here])},
+    )
+    return rest, cases[out].note(logits=logits[here], neurons=traces[here])
+
+
+def observer_of(bench: Bench, layers: str) -> Observer:
+    """What looks at these layers of the target, as ``bench.traces`` keeps it."""
+    return bench.once(_observer(layers), lambda: Observer.of([bench.target], layers))
+
+
+def _observer(layers: str) -> str:
+    return f"layers {layers}"
+
+
+def _looked_at(layers: str) -> str:
+    return f"training {layers}"
 
 
 def check_jitter(who: str, jitter: float) -> None:
