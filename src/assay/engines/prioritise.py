@@ -82,6 +82,9 @@ class Prioritised:
     def __len__(self) -> int:
         return len(self.pool)
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} cases of {self.pool.name} by {', '.join(method.by for method in self.methods)}>"
+
     def __getitem__(self, by: str) -> Ordered:
         return next(method for method in self.methods if by in (method.by, method.text))
 
