@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy papers clean
+.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -51,6 +51,14 @@ bench-autoattack: $(VENV)/.peers ## suite autoattack against pyautoattack on the
 
 bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
 	$(BIN)/python benchmarks/accuracy.py
+
+bench-coverage: $(READY) ## a pass with coverage against the bare one, and the time and memory of surprise
+	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/surprise.py
+
+# MODEL and DATA say on what; SIBLING is another model of the same task
+bench-fuzzers: $(READY) ## every baseline fuzzer for the same time, each failure checked by plain torch
+	$(BIN)/python benchmarks/baselines.py $(MODEL) --data '$(DATA)' $(if $(SIBLING),--with $(SIBLING))
 
 papers: $(READY) ## the pages of docs/papers from their rows; how to compute rows stands on each page
 	$(BIN)/python benchmarks/papers/robot.py page
