@@ -81,7 +81,8 @@ class Lanes:
             self._join(now, kept & ~failing)
         self._end(after.lanes, after.ended & ~info["ended"])
         look = after.lanes.info.get("look", torch.zeros_like(opening))
-        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=look)
+        # A copy: rows are refilled in place, and one memory for both columns would lose the look that opens a seed.
+        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=look.clone())
         return True
 
     def _gains(self, made: Cases, good: Tensor, failing: Tensor, broken: Tensor) -> Tensor:
