@@ -134,7 +134,7 @@ def coverage(
 
 
 def _training(training: str | Data | None, data: Data, size: str) -> Data:
-    known = load_data(training, part="train", size=size) if training is not None else training_of(data, size=size)
+    known = training_of(data, training, size=size)
     if known is None:
         raise UsageError(
             f"nothing says what the model was trained with, and {data.name} has no training part; give --training "

@@ -96,9 +96,8 @@ def fuzz(
         group = min(group, max(LEAST_UNIT, cases // 20))
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
-    learnt = None if training is None else load_data(training, part="train", size=size)
-    if training is None and "activation" in needs:  # others never ask, and reading it may take seconds
-        learnt = training_of(seeds_from, size=size)
+    asked = training is not None or "activation" in needs  # others never ask, and reading it may take seconds
+    learnt = training_of(seeds_from, training, size=size) if asked else None
     learnt = None if learnt is None else fitted(target, learnt)
     bench, profile, lane_bytes = rehearsed(target, others, stages, learnt)
     width = _width(lanes, target, lane_bytes)

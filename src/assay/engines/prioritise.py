@@ -254,11 +254,11 @@ def _training(
     parts = [part for method in methods for part in parts_of(method.stage)]
     if not any(part.entry.kind == "criterion" or "activation" in part.entry.needs for part in parts):
         return None
-    if given is not None:
-        return fitted(target, load_data(given, part="train", size=size))
     try:
-        known = training_of(pool, size=size)
+        known = training_of(pool, given, size=size)
     except AssayError as error:  # a run may outlive its data
+        if given is not None:
+            raise
         log.warning("the training data of %s are not found: %s; give --training", pool.name, error)
         return None
     return None if known is None else fitted(target, known)

@@ -114,20 +114,15 @@ def _bench(run: Store, target: Target, chosen: Bound, cases: Cases, training: st
         return Bench(target)
     net = target.target if isinstance(target, Deferred) else target
     told = identity_of(run).get("data", {})
-    size = told.get("size", "")
-    if training is not None:
-        return Bench(net, training=fitted(net, load_data(training, part="train", size=_size_for(training, size))))
     known = Data(run.name, cases[:0], target.spec, str(told.get("spec", "")))
     try:
-        return Bench(net, training=training_of(known, size=size))
+        learnt = training_of(known, training, size=told.get("size", ""))
+        return Bench(net, training=None if learnt is None else fitted(net, learnt))
     except AssayError as error:
+        if training is not None:
+            raise
         log.warning("the training data of run %s are not found: %s; give --training", run.name, error)
         return Bench(net)
-
-
-def _size_for(training: str | Data, size: str) -> str:
-    """The size of a run's images, for a folder alone: other data have their own."""
-    return size if isinstance(training, str) and training.startswith("dir:") else ""
 
 
 def _selected(run: Store, bench: Bench, cases: Cases, pool: Pool, chosen: Bound, given: Mapping[str, Any]) -> Selection:

@@ -44,12 +44,16 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
     return splits
 
 
-def training_of(data: Data, *, size: str = "") -> Data | None:
-    """The training part of the set that these data are a part of; None where nobody knows it.
+def training_of(data: Data, given: str | Data | None = None, *, size: str = "") -> Data | None:
+    """The training data that were given, else the training part of the set that ``data`` are a part of; None where
+    nobody knows it. ``size`` is that of image folders.
 
     >>> training_of(load_data("digits/test[:5]"))
     <digits/train: 1200 cases, 1×8×8 in [0, 1], 10 classes>
     """
+    if given is not None:
+        folder = isinstance(given, str) and given.startswith("dir:")
+        return load_data(given, part="train", size=size if folder else "")
     text = sliced(data.source)[0]
     if not text.startswith("dir:") and not text.endswith(".npz"):
         text = text.rpartition("/")[0]  # less the part
