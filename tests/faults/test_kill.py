@@ -32,6 +32,8 @@ POOLED = """
 [run]
 seed = 3
 unit = 48
+[data]
+training = "seeds.npz"
 [recipe]
 name = "noise"
 mutate = "noise(eps=0.3)"
