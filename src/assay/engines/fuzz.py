@@ -31,10 +31,10 @@ from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, require, require_gradients
 
-UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
-LEAST_UNIT = 16
 log = logging.getLogger("assay")
 
+UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
+LEAST_UNIT = 16  # where a unit is made smaller for a small budget
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
 LANES = {"cpu": 256, "cuda": 8192}
 LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
@@ -91,8 +91,9 @@ def fuzz(
         log.warning("recipe %s compares no models: --with only adds their neurons to what is covered", stages.name)
     if SIBLINGS in stages.needs() and not others:
         raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
-    group = _number("unit", _units_so_far(unit, run, folder, fresh=fresh), UNITS, target)
-    if unit == "auto" and stages.coverage is not None and cases is not None:  # then it ends with a whole unit
+    unit = _units_so_far(unit, run, folder, fresh=fresh)
+    group = _number("unit", unit, UNITS, target)
+    if unit == "auto" and stages.coverage is not None and cases is not None:  # a new run, which ends with a whole unit
         group = min(group, max(LEAST_UNIT, cases // 20))
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")

@@ -145,8 +145,8 @@ class Guidance:
 
 def _last(run: Store) -> dict[str, str]:
     """What the last commit of cases says of the guidance."""
-    lines = list(run.commits("fuzz"))
-    return dict(lines[-1].meta.get("guidance") or {}) if lines else {}
+    last = next((line.meta for line in reversed(run.lines) if line.meta.get("kind") == "fuzz"), {})
+    return dict(last.get("guidance") or {})
 
 
 def _part(flat: dict[str, Tensor], part: str) -> dict[str, Tensor]:

@@ -142,6 +142,15 @@ class Bench:
 
         return self.chunks.map(ask, cases.x, cases.y)
 
+    def others(self, cases: Cases) -> Tensor:
+        """The scores of the target's siblings, (N, models, K): the column ``others`` where it is filled, else asked."""
+        if "others" in cases.info and cases.info["others"].shape[1]:
+            return cases.info["others"]
+        siblings = [model for role, model in self.roles.items() if role.startswith("sibling")]
+        if not siblings:
+            raise UsageError("models are compared here, and there is none beside the target; give one: --with MODEL")
+        return torch.stack([answer(model, cases.x, self.chunks) for model in siblings], 1)
+
     def seen(self, cases: Cases) -> Seen:
         """What the observer sees of the cases: their columns where a step has filled them, else asked for."""
         if self.observer is None:

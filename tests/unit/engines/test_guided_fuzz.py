@@ -284,3 +284,13 @@ def test_unlabelled_seeds_are_said_to_be(digits_model: str, digits: Data, caplog
     bare = Data("bare", Cases.of(digits.cases.x), digits.spec)
     fuzz("noise", digits_model, bare, run="a", eps=0.1)
     assert "40 of 40 cases have no label" in caplog.text
+
+
+def test_another_budget_does_not_change_the_size_of_units(digits_model: str, digits: Data) -> None:
+    """A small budget makes small units in a new run; a run that is continued keeps those it has."""
+    told = {"eps": 0.3, "changes": POOLED}
+    timed = fuzz("noise", digits_model, digits, run="a", time=0.3, **told)  # type: ignore[arg-type]
+    more = fuzz("noise", digits_model, digits, run="a", cases=timed.cases + 50, **told)  # type: ignore[arg-type]
+    assert more.cases > timed.cases
+    fuzz("noise", digits_model, digits, run="b", cases=60, **told)  # type: ignore[arg-type]
+    assert store.read(fuzz("noise", digits_model, digits, run="b", cases=9000, **told).run).config["run"]["unit"] == 16  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from assay.core.cases import Cases
 from assay.core.registry import register
-from assay.stages.siblings import others
 from assay.subjects.bench import Bench
 
 
@@ -12,4 +11,4 @@ from assay.subjects.bench import Bench
 def disagree(bench: Bench, cases: Cases) -> Tensor:
     """Whether the target and the other models do not all give the same class; nobody asks for a label."""
     own = bench.logits(cases).argmax(1)
-    return (others(bench, cases).argmax(2).to(own.device) != own[:, None]).any(1)
+    return (bench.others(cases).argmax(2).to(own.device) != own[:, None]).any(1)

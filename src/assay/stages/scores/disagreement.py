@@ -4,7 +4,6 @@ from torch import Tensor
 
 from assay.core.cases import Cases
 from assay.core.registry import register
-from assay.stages.siblings import others
 from assay.subjects.bench import Bench
 
 
@@ -16,6 +15,6 @@ def disagreement(bench: Bench, cases: Cases, *, weight: float = 1.0) -> Tensor:
     # odd one out, because it is the model under test. To have another one be it, make that one the target.
     logits = bench.logits(cases)
     label = cases.y.to(logits.device)[:, None]
-    theirs = others(bench, cases).to(logits.device)
+    theirs = bench.others(cases).to(logits.device)
     shared = theirs.gather(2, label[:, None].expand(-1, theirs.shape[1], 1)).sum((1, 2))
     return shared - weight * logits.gather(1, label).squeeze(1)

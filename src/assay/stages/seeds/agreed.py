@@ -7,7 +7,6 @@ import torch
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.siblings import others
 from assay.subjects.bench import Bench
 
 
@@ -20,7 +19,7 @@ def agreed(bench: Bench, cases: Cases, *, rng: Stream) -> Cases:
     # Paper: labels are not looked at, and seeds on which the models differ already are reported. Here: a seed that is
     # known to be wrong is left out, as everywhere, and one that needs no search is no find of the search.
     own = bench.logits(cases).argmax(1)
-    same = (others(bench, cases).argmax(2).to(own.device) == own[:, None]).all(1).to(cases.y.device)
+    same = (bench.others(cases).argmax(2).to(own.device) == own[:, None]).all(1).to(cases.y.device)
     own = own.to(cases.y.device)
     y = torch.where(cases.y == UNLABELLED, own, cases.y)
     return replace(cases, y=y)[same & (own == y)]
