@@ -23,9 +23,8 @@ the lowest white-box accuracy, on MNIST far below that of f0 itself.
 
 **These pools were made before a fault was mended**: in recipes `deepxplore-alone`, `dlfuzz` and `adapt` a seed that
 took over the lane of another had no first look, so its first step had no slope and its classes no ranks. (`robot` was
-not touched.) On digits the mend changed failing cases found by +49 %, -33 % and -13 % (dlfuzz, adapt,
-deepxplore-alone; 332 seeds, 64 lanes, one run each). The rows of these three tools, and what is said of their number,
-are to be made again.
+not touched.) The mend changes how many failing cases they find, some up and some down. The rows of these three tools,
+and what is said of their number, are to be made again.
 
 Point by point, against what a first probe on MNIST (eps 0.1, 6 000 cases of a pool of 24 000) had suggested:
 

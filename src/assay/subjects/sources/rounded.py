@@ -24,8 +24,8 @@ def rounded(target: Target, precision: str) -> Callable[[Tensor], Tensor]:
     """What the net would answer in ``precision``, without gradients; the target is left alone.
 
     ``float16``, ``bfloat16``: weights, inputs and the result of every operation are rounded, sums are taken in the
-    net's own precision, as GPUs take them. Kernels in half precision would do on a GPU; on a CPU those of float16 took
-    15 times as long as these, gave the same value in 999 of 1000 and depend on the machine. What one operation of
+    net's own precision, as GPUs take them. Kernels in half precision would do on a GPU; on a CPU those of float16 are
+    slow and depend on the machine. What one operation of
     torch does inside (attention, a scripted module) is rounded once, at its end.
     ``int8``: weights are rounded to 255 steps, symmetric for each output channel; the rest is as it was.
 
