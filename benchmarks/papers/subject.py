@@ -64,12 +64,12 @@ class Subject:
         self.data, self.eps, self.seed, self.plan = data, eps, seed, PLANS[data]
         self.rng = Stream(seed, ("robot", data))
         self.turns = Turns()
-        splits = _limited(load_splits(data), limit)
+        splits = limited(load_splits(data), limit)
         weights = work / f"{data}-{limit or 'all'}-{seed}.safetensors"
         train(self.plan.net, splits, weights, params=dict(self.plan.base), seed=seed, device=device)
         self.f0 = load_target(f"{self.plan.net}@{weights}", device=device)
         self.chunks = Chunks(self.plan.chunk if self.f0.device.type == "cuda" else 512)
-        self.splits = Splits(data, *(_moved(splits.part(p), self.f0.device) for p in ("train", "val", "test")))
+        self.splits = Splits(data, *(moved_to(splits.part(p), self.f0.device) for p in ("train", "val", "test")))
 
     @property
     def module(self) -> nn.Module:
@@ -170,14 +170,14 @@ class Subject:
         return numbers | {"measure_seconds": round(time.perf_counter() - started, 2), "device": self.f0.device.type}
 
 
-def _limited(splits: Splits, limit: int) -> Splits:
+def limited(splits: Splits, limit: int) -> Splits:
     if not limit:
         return splits
     some = {part: splits.part(part)[: limit if part == "train" else max(1, limit // 5)] for part in ("train", "val")}
     return Splits(splits.name, **some, test=splits.part("test")[: max(1, limit // 5)])
 
 
-def _moved(data: Data, device: torch.device) -> Data:
+def moved_to(data: Data, device: torch.device) -> Data:
     return replace(data, cases=data.cases.to(device))
 
 

@@ -29,12 +29,13 @@ def net(seed: int = 0) -> nn.Module:
 
 
 def bench() -> Bench:
-    """A target with all that a campaign may give a stage: another model, an observer of both, coverage, training."""
-    target, sibling = (ModuleTarget(net(seed), SPEC) for seed in (0, 7))
-    observer = Observer.of([target, sibling], "auto", ends=True)
+    """A target with all that a campaign may give a stage: other models, an observer, coverage, levels, training."""
+    target, *others = (ModuleTarget(net(seed), SPEC) for seed in (0, 7, 8))
+    observer = Observer.of([target, *others], "auto", ends=True)
     coverage = bind("criterion", "nc", {})().begin(observer, None)
-    kept = {"coverage": coverage}
-    return Bench(target, {"sibling1": sibling}, observer=observer, training=splits().train, kept=kept)
+    kept = {"coverage": coverage, "levels": {"ssim": 0.05, "tenengrad": 60.0, "close": 0.7}}
+    roles = dict(zip(("sibling1", "vulnerable"), others, strict=True))
+    return Bench(target, roles, observer=observer, training=splits().train, kept=kept)
 
 
 def some_cases(n: int = 10) -> Cases:
@@ -105,6 +106,8 @@ def looked_at(n: int = 10) -> Cases:
         opening=torch.zeros(n, dtype=torch.bool),
         gain=torch.arange(n) % 2,
         row=torch.arange(n),
+        mined=torch.randint(3, (n,), generator=rng),
+        start_x=torch.rand(n, *SHAPE, generator=rng),
     )
 
 
@@ -144,8 +147,18 @@ def test_seeders_choose_among_the_cases(name: str) -> None:
     cases = some_cases(20)
     chosen = bound("seeder", name)(bench(), cases, rng=Stream(0))
     assert 0 < len(chosen) <= 20
-    assert torch.equal(chosen.x, cases.x[chosen.origin])
+    assert torch.equal(chosen.parent, cases.x[chosen.origin])
     assert torch.equal(chosen.y, cases.y[chosen.origin])
+    assert torch.equal(chosen.info["step"], cases.info["step"][chosen.origin]), "columns stay"
+    again = bound("seeder", name)(bench(), cases, rng=Stream(0))
+    assert torch.equal(chosen.x, again.x)
+
+
+@pytest.mark.parametrize("name", names("seeder"))
+def test_of_no_cases_no_seeds(name: str) -> None:
+    chosen = bound("seeder", name)(bench(), some_cases(0), rng=Stream(0))
+    assert chosen.x.shape == (0, *SHAPE)
+    assert chosen.y.dtype == chosen.origin.dtype == torch.int64
 
 
 @pytest.mark.parametrize("name", names("score"))

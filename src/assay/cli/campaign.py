@@ -9,9 +9,10 @@ from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step, value
 from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS, without
 
+_FACTS = ("resistant_fingerprint", "built_from")
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
-    "target": ("model", "fingerprint", "classes", "mean", "std", "with", "siblings"),
+    "target": ("model", "fingerprint", "classes", "mean", "std", "with", "siblings", "resistant", *_FACTS),
     "data": ("spec", "size", "training", "training_fingerprint", "fingerprint"),
     "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),
     "budget": ("time", "cases"),
@@ -28,6 +29,7 @@ _TYPES: dict[str, Any] = {
     "mean": list,
     "std": list,
     **dict.fromkeys(LISTS, list),
+    "seeds": (str, list),
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}}
 
@@ -55,8 +57,9 @@ class Campaign:
     def settings(self) -> dict[str, Any]:
         """What the engine takes by the same name."""
         plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
-        normalisation = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
+        normalisation: dict[str, Any] = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
         normalisation |= {"siblings": tuple(self.tables["target"].get("with", ()))}
+        normalisation |= {"resistant": self.tables["target"].get("resistant")}
         size = {k: v for k, v in self.tables["data"].items() if k in ("size", "training")}
         return plain | normalisation | size | self.tables.get("budget", {})
 
@@ -109,7 +112,7 @@ def _read(file: str) -> dict[str, dict[str, Any]]:
                 raise UsageError(f"{file}: {key} in [{name}] cannot be {given!r}")
         if table.get("kind", "fuzz") != "fuzz":
             raise UsageError(f"{file} is the configuration of a run of kind {table['kind']!r}, not of a fuzzing run")
-        for fact in ("fingerprint", "classes", "siblings", "training_fingerprint"):
+        for fact in ("fingerprint", "classes", "siblings", "training_fingerprint", *_FACTS):
             table.pop(fact, None)  # facts of the run it came from; a new run finds its own
     return tables
 

@@ -24,6 +24,9 @@ def fuzz(
     siblings: Annotated[
         list[str] | None, typer.Option("--with", help="Another model of the same task, to compare with; repeatable.")
     ] = None,
+    resistant: Annotated[
+        str | None, typer.Option(help="The hardened model that twinfuzz tests; built from MODEL where not given.")
+    ] = None,
     training: Annotated[
         str | None, typer.Option(help="What the model was trained with, where --data does not tell: mnist/train.")
     ] = None,
@@ -62,6 +65,7 @@ def fuzz(
     from assay.engines.siblings import for_siblings
     from assay.engines.stored import identity_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
+    from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
     from assay.outputs.tables import coverage_facts, quality_facts
     from assay.recipes.recipe import ball_of, resolve
@@ -73,6 +77,7 @@ def fuzz(
         "target": {
             "model": model,
             "with": siblings or None,
+            "resistant": resistant,
             "mean": options.channels(mean) or None,
             "std": options.channels(std) or None,
         },
@@ -115,12 +120,13 @@ def fuzz(
         facts = {
             "run": found.run,
             "recipe": found.recipe,
-            "seeds": f"{found.stats['seed_list']}, {found.seeds} worked",
+            **seeding_facts(found),
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
             **({"of these the target is wrong on": found.wrong} if found.wrong != found.failures else {}),
             "seeds broken": found.broken,
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
+            **opinion_facts(found),
             **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
             "flaky": found.flaky,

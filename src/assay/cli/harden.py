@@ -20,7 +20,7 @@ def harden(
     eps: Annotated[str, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")],
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; measured in linf where not given.")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
-    rounds: Annotated[int, typer.Option(min=0, help="Stop after this many rounds in all.")] = 5,
+    rounds: Annotated[int, typer.Option(min=0, help="Stop after this many fuzzing rounds in all.")] = 5,
     time: Annotated[str | None, typer.Option(help="Begin no round that would not end in this time: 20m.")] = None,
     per_round: Annotated[str, typer.Option(help="Cases picked a round: 600, or 10% of the training part.")] = "10%",
     fuzz_time: Annotated[str | None, typer.Option(help="How long each round fuzzes (30s).")] = None,
@@ -31,6 +31,9 @@ def harden(
     ] = None,
     val_cases: Annotated[int, typer.Option(min=1, help="Validation cases the requirement is held against.")] = 1000,
     test_cases: Annotated[int | None, typer.Option(min=1, help="Test cases looked at in the end (all).")] = None,
+    resistant: Annotated[
+        str | None, typer.Option(help="For twinfuzz: the resistant model, instead of one built from MODEL.")
+    ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
     ] = None,
@@ -76,6 +79,7 @@ def harden(
             test_cases=test_cases,
             seed=seed,
             control=not no_control,
+            resistant=resistant,
             ignore=tuple(ignore or ()),
             out=out,
             size=size,
@@ -113,8 +117,9 @@ def _show(told: "Hardened", out: str | None) -> None:
             f"fixed {best.fixed} of {best.checked} failures never trained on; broke {best.broken} and mended "
             f"{best.mended} of {best.measured.clean.n} clean validation inputs"
         )
-    count = len(told.rounds) - 1
+    count = told.fuzzed
     typer.echo(f"{'MET' if told.met else 'NOT MET'} after {count} round{'s' * (count != 1)} ({told.stopped})")
-    typer.echo(f"best model: {out or told.model}{'' if told.best else ' (the original)'}")
+    named = {"original": " (the original)", "resistant": " (the resistant model, before fuzzing)"}
+    typer.echo(f"best model: {out or told.model}{named.get(best.made, '')}")
     if told.check and told.test is not None:
         typer.echo(f"check it: {told.check}")

@@ -9,6 +9,7 @@ from torch import Tensor
 from assay.core.errors import UsageError
 
 UNLABELLED = -1
+MINED = "mined"  # the column with the class that agreement mining found
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,11 @@ def inside(x: Tensor, bounds: tuple[float, float], tolerance: float = 1e-5) -> T
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """N inputs ``x`` (N, *shape), reference labels ``y`` (N,), row of the root seed ``origin`` (N,), and columns.
+    """N inputs ``x`` (N, *shape), labels ``y`` (N,), row of the root seed ``origin`` (N,), and columns.
 
     >>> some = Cases.of(torch.zeros(3, 2), torch.tensor([0, 1, 1])).note(fol=torch.arange(3.0))
     >>> len(some), some[some.y == 1].info["fol"].tolist()
-    (2, [1.0, 2.0])
+    (3, [1.0, 2.0])
     """
 
     x: Tensor
@@ -84,6 +85,16 @@ class Cases:
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
+
+    @property
+    def reference(self) -> Tensor:
+        """The class whose loss is climbed, (N,): the one that was mined where there is such a column, else ``y``."""
+        return self.info.get(MINED, self.y)
+
+    @property
+    def parent(self) -> Tensor:
+        """The clean input that each case was made from, (N, *shape): the column ``seed_x``, else the case itself."""
+        return self.info.get("seed_x", self.x)
 
     def __getitem__(self, rows: slice | Tensor) -> "Cases":
         """The chosen rows: a slice, a boolean mask or an index tensor."""

@@ -44,6 +44,12 @@ def _blur_matrix(side: int, window: int, like: Tensor) -> Tensor:
     return matrix.to(like)
 
 
+def unit_range(x: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Values of inputs within ``bounds`` as values in [0, 1]."""
+    low, high = bounds
+    return x if bounds == (0.0, 1.0) else (x - low) / (high - low)
+
+
 def tenengrad(x: Tensor) -> Tensor:
     """Sum over pixels of the Sobel gradient magnitude of the grey image, (N,): high for noise and sharp edges."""
     from kornia.filters import spatial_gradient

@@ -74,6 +74,14 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+def entropy(logits: Tensor) -> Tensor:
+    """The entropy of the softmax of each row, in nats, (N,)."""
+    # Through the logarithm of p, where p·log p has slope 0 at p = 0; through p itself it has slope -inf. Of a
+    # logit of -inf the logarithm is -inf too, and 0 times that is NaN: it is taken as the lowest number there is.
+    log = logits.log_softmax(1)
+    return -(log.exp() * log.clamp_min(torch.finfo(log.dtype).min)).sum(1)
+
+
 def smoothed(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
     """Training cross-entropy with label smoothing, (N,)."""
     return F.cross_entropy(logits, y, label_smoothing=smoothing, reduction="none")

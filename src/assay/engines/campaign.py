@@ -9,21 +9,22 @@ from typing import Any
 
 import torch
 
-from assay.core.cases import UNLABELLED, Cases
-from assay.core.errors import NothingToTest
+from assay.core.cases import Cases
 from assay.core.randomness import Stream
-from assay.core.shards import decode, encode
+from assay.core.shards import encode
 from assay.core.store import Store
 from assay.engines.failures import as_shard, checked
 from assay.engines.found import Found, finished_slots, pairs, summary
 from assay.engines.guidance import Guidance
-from assay.engines.lanes import Lanes
+from assay.engines.lanes import Lanes, rules_of
 from assay.engines.parents import Parents
+from assay.engines.seeding import seeding, seeds_of
 from assay.engines.stop import Stopper
 from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Choice, Look, choose
 from assay.stages.schedules import Pooled, Schedule
+from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Bench, Data
 
 log = logging.getLogger("assay")
@@ -64,32 +65,9 @@ class Campaign:
         self._told = -math.inf
 
     def prepare(self, data: Data) -> None:
-        """The seed list: chosen once and committed, so that a resumed run works the same one."""
-        done = next(self.folder.commits("seeds"), None)
-        if done is None:
-            numbered = data.cases.note(place=torch.arange(len(data)))
-            chosen = self.stages.seeds(self.bench, numbered, rng=self.rng.at("seeds"))
-            if not len(chosen):
-                raise NothingToTest(
-                    f"the seeder {self.stages.seeds.entry.name!r} leaves none of {len(data)} cases: "
-                    "the target gets every one wrong, or the data are not what it was trained for"
-                )
-            unlabelled = int((data.cases.y == UNLABELLED).sum())
-            if unlabelled:
-                log.warning("%d of %d cases have no label: what the target says of them counts", unlabelled, len(data))
-            left_out = len(data) - len(chosen)
-            # A seeder that asks the target nothing leaves cases out by design.
-            tell = log.warning if left_out > len(data) / 2 and self.stages.seeds.entry.needs else log.info
-            if left_out:
-                tell("%d of %d cases are left out by seeder %s", left_out, len(data), self.stages.seeds.entry.name)
-            place = chosen.info["place"]
-            kept = {"place": place, "y": chosen.y}
-            if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data
-                kept["x"] = chosen.x
-            self.folder.commit({"state/seeds.safetensors": encode(kept)}, kind="seeds", seeds=len(chosen))
-        kept = decode(self.folder.file("state/seeds.safetensors"))
-        x = kept.get("x", data.cases.x[kept["place"]])
-        self.seeds = Cases(x, kept["y"], data.cases.origin[kept["place"]])
+        """The seed list, and what the campaign knows already where it goes on."""
+        self.seeds = seeds_of(self.folder, self.stages, self.bench, data, self.rng.at("seeds"))
+        self.found.seeding = seeding(self.folder)
         known = self.guidance.load(self.folder)
         if isinstance(self.schedule, Pooled):
             self.parents = Parents(self.schedule, self.seeds)
@@ -166,7 +144,7 @@ class Campaign:
             if number in done:
                 rows = rows[~torch.isin(rows, done[number])]
             if len(rows):
-                yield Unit(number, cycle, rows, len(self.stages.keep))
+                yield Unit(number, cycle, rows, rules_of(self.stages))
             number += 1
 
     def _drawn_units(self, parents: Parents, endless: bool) -> Iterator[Unit]:
@@ -176,7 +154,7 @@ class Campaign:
         while endless or number * self.unit < len(self.seeds):
             if number not in done:
                 rows = parents.pick(min(self.unit, len(parents)), self.rng.at("pick", number))
-                yield Unit(number, number, rows, len(self.stages.keep), parents.cases(rows))
+                yield Unit(number, number, rows, rules_of(self.stages), parents.cases(rows))
             number += 1
 
     def _commit_ready(self, lanes: Lanes, limit: float) -> None:
@@ -211,10 +189,12 @@ class Campaign:
             return
         judged = checked(self.bench, self.stages, unit.failures(slots))
         failing, flaky = judged or (None, None)
+        if failing is not None and VULNERABLE in self.bench.roles:
+            failing = failing.note(others_pred=self.bench.others(failing).argmax(2).cpu())
         number = len(self.folder.lines)
         files = {
             f"{place}/step-{number:06d}.safetensors": encode(
-                as_shard(some, self.seeds, self.stages.score, self.bench.target.device)
+                as_shard(some, self.seeds, self.stages.score, self.bench.target)
             )
             for place, some in (("cases", failing), ("flaky", flaky))
             if some is not None and len(some)
@@ -235,13 +215,20 @@ class Campaign:
                 "flaky": 0 if flaky is None else len(flaky),
                 "gradient_steps": tried * self.stages.mutate.entry.gradients,
             },
-            kept=dict(zip(self.stages.keep, unit.fired[slots].sum(0).tolist(), strict=True)),
+            **self._fired(unit.fired[slots].sum(0).tolist()),
             **self._guided(),
         )
         line = self.folder.lines[-1].meta
-        self.found.add(line["counts"], line["kept"])
+        self.found.add(line["counts"], line["kept"], line.get("opinions", {}))
         if time.monotonic() - self._told >= STATS_SECONDS:
             self._write_stats()
+
+    def _fired(self, counts: list[int]) -> dict[str, dict[str, int]]:
+        """How often each rule of keeping and each opinion fired."""
+        rules = len(self.stages.keep)
+        kept = dict(zip(self.stages.keep, counts[:rules], strict=True))
+        opinions = dict(zip(self.stages.opinions, counts[rules:], strict=True))
+        return {"kept": kept, **({"opinions": opinions} if opinions else {})}
 
     def _joined(self, unit: Unit, slots: torch.Tensor, number: int) -> dict[str, bytes]:
         """Let what was kept join the pool; the file that says so."""

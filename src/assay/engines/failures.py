@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 
 from assay.core import norms
-from assay.core.cases import Cases
-from assay.core.images import ssim
+from assay.core.cases import MINED, Cases
+from assay.core.images import ssim, unit_range
 from assay.engines.parents import line_columns
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
+from assay.subjects.target import Target
 
 STORED = ("pred", "step", "cycle", "kind")
+SOMETIMES = ("others_pred", MINED)
 
 
 def checked(bench: Bench, stages: Stages, found: Cases | None) -> tuple[Cases, Cases] | None:
@@ -25,10 +27,10 @@ def checked(bench: Bench, stages: Stages, found: Cases | None) -> tuple[Cases, C
     return found[still], found[~still]
 
 
-def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], device: torch.device) -> dict[str, Tensor]:
+def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], target: Target) -> dict[str, Tensor]:
     """Columns for storing: the failures, scores and distances to their seeds, and each seed's input once."""
     rows, place = failing.info["row"].unique(return_inverse=True)
-    parents = seeds.x[rows]
+    parents = seeds.parent[rows]
     delta = failing.x - parents[place]
     image = failing.x.dim() == 4
     return {
@@ -38,11 +40,14 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], device: torch.
         "seeds": parents,
         "seed": place,
         **{name: failing.info[name] for name in (*STORED, *scores, *line_columns(failing))},
-        **({"others_pred": failing.info["others_pred"]} if "others_pred" in failing.info else {}),
+        **{name: failing.info[name] for name in SOMETIMES if name in failing.info},
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.
-        "ssim": ssim(failing.x.to(device), parents[place].to(device)).cpu()
-        if image
-        else torch.full((len(failing),), -1.0),
+        "ssim": _likeness(failing.x, parents[place], target) if image else torch.full((len(failing),), -1.0),
     }
+
+
+def _likeness(x: Tensor, parents: Tensor, target: Target) -> Tensor:
+    """Structural similarity to the seeds, (N,)."""
+    return ssim(*(unit_range(some.to(target.device), target.spec.bounds) for some in (x, parents))).cpu()

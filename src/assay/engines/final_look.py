@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from assay.core.cases import Cases
 from assay.core.journal import Line
 from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.engines.hardened import Tested, numbers_tables, often
 from assay.engines.hardening_models import Models
+from assay.engines.resistant_model import heap_in
 from assay.engines.rounds import Setting, Tell, round_name
 from assay.engines.yardstick import Yardstick
+from assay.stages.trainers.kept_back import among
+from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 
 logger = logging.getLogger("assay")
@@ -26,15 +30,20 @@ class FinalLook:
         self.rng = Stream(setting.seed, ("harden",))
 
     def control(self, rounds: int) -> ModuleTarget:
-        """The original trained as often and as long, without a single case."""
-        target, done = self.models.original, {line.meta["round"] for line in self.folder.commits("control")}
-        for number in range(1, rounds + 1):
+        """The original trained as often and as long, without a single case.
+
+        Where there are two models, the resistant one, which goes on learning from the attacks that made it so.
+        """
+        first, done = self.setting.first, {line.meta["round"] for line in self.folder.commits("control")}
+        target = self.models.original if first == 1 else self.models.target(round_name(first - 1))
+        splits, extra = self._without_cases()
+        for number in range(first, rounds + 1):
             name = f"control-{number:03d}"
             if number not in done:
                 training = {**self.setting.training, "round": number, "control": True}
                 rng, say = self.rng.at("control", number), self.tell(phase="control", round=number)
                 made, log = self.models.trained(
-                    name, target, self.setting.after.train, self.setting.splits, None, rng, training, say
+                    name, target, self.setting.after.train, splits, extra, rng, training, say
                 )
                 facts = {"training": training | {"log": log}, "hardening": {"round": number, "control": True}}
                 files = {f"models/{name}.safetensors": self.models.encoded(made, **facts)}
@@ -42,6 +51,14 @@ class FinalLook:
                 self.models.forget(name)
             target = self.models.target(name)
         return target
+
+    def _without_cases(self) -> tuple[Splits, Cases | None]:
+        """What the control learns from, and what chooses its epochs."""
+        splits = self.setting.splits
+        if self.setting.first == 1:
+            return splits, None
+        heap = heap_in(self.folder)
+        return replace(splits, val=among(splits.part("val"), heap.check)), heap.learn
 
     def asked(self, told: Mapping[str, Any], *, control: bool) -> None:
         """Say and commit at once that the requirement is another one, where the test part was looked at before."""
@@ -65,15 +82,19 @@ class FinalLook:
         if number <= looks:
             tested = Tested.of_json(json.loads(self.folder.file(f"state/final-{number:03d}.json")))
             return replace(tested, looks=looks)
-        targets = {"before": self.models.target(round_name(0))}
+        first, targets = self.setting.first, {"before": self.models.target(round_name(0))}
+        if first > 1 and best != first - 1 and any(line.meta["round"] for line in self.folder.commits("round")):
+            targets["resistant"] = self.models.target(round_name(first - 1))
+        if best >= first and control:
+            targets["control"] = self.control(best)
         if best:
-            targets |= {"control": self.control(best)} if control else {}
             targets["after"] = self.models.target(round_name(best))
         found = {
             name: self.yardstick.measure(target, self.setting.test, self.tell(phase="test", model=name))
             for name, target in targets.items()
         }
-        tested = Tested(found["before"], found.get("after", found["before"]), found.get("control"), number)
+        after, others = found.get("after", found["before"]), (found.get("control"), number, found.get("resistant"))
+        tested = Tested(found["before"], after, *others)
         stem = f"state/final-{tested.looks:03d}"
         tables = {f"{stem}-{part}.json": table for part, table in numbers_tables(tested, protocol).items()}
         files = {f"{stem}.json": tested.to_json(), **tables}

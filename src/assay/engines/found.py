@@ -20,7 +20,10 @@ class Found:
 
     ``cases`` counts cases tried, ``failures`` those that fail by the recipe's oracle and were stored, ``wrong`` those
     of them that the target itself gives another class than their label, ``distinct`` their pairs of seed and
-    wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired; ``gradient_steps``
+    wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired and ``opinions`` how
+    often each oracle that only gives its opinion, over all valid cases; ``seeding`` how the seeds came about: of how
+    many cases each step of the chain left how many, at which levels, and how many of the seeds have no label of their
+    own, so that ``failures`` and ``wrong`` are by what the models say of the clean parent; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
     ``coverage`` what is covered of which criterion and layers, where the recipe has one.
     """
@@ -36,6 +39,8 @@ class Found:
     flaky: int = 0
     gradient_steps: int = 0
     kept: dict[str, int] = field(default_factory=dict)
+    opinions: dict[str, int] = field(default_factory=dict)
+    seeding: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     complete: bool = False
     interrupted: bool = False
@@ -45,12 +50,14 @@ class Found:
     def __len__(self) -> int:
         return self.failures
 
-    def add(self, counts: Mapping[str, int], kept: Mapping[str, int]) -> None:
+    def add(self, counts: Mapping[str, int], kept: Mapping[str, int], opinions: Mapping[str, int]) -> None:
         """Add the counts of a commit, or of all of them."""
         for name, count in counts.items():
             setattr(self, name, getattr(self, name) + count)
         for rule, count in kept.items():
             self.kept[rule] = self.kept.get(rule, 0) + count
+        for oracle, count in opinions.items():
+            self.opinions[oracle] = self.opinions.get(oracle, 0) + count
 
     def load(self) -> Cases:
         """The failures, with the label of their seed and their columns."""
@@ -79,7 +86,7 @@ def summary(folder: Store) -> Found:
     """The counts of a run, from its journal; only the time comes from ``stats.json``."""
     recipe = folder.lines[0].meta.get("identity", {}).get("recipe", {}).get("name", "") if folder.lines else ""
     found = Found(folder.path, recipe, seconds=float(folder.stats().get("seconds", 0.0)))
-    found.add(folder.totals("fuzz"), folder.totals("fuzz", "kept"))
+    found.add(*(folder.totals("fuzz", what) for what in ("counts", "kept", "opinions")))
     return found
 
 

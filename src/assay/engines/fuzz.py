@@ -22,6 +22,7 @@ from assay.engines.protocol import warn_of_large
 from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
+from assay.engines.twins import TWINS, Twins, twins_of
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
 from assay.stages.objective import check_curvature
 from assay.stages.schedules import Pooled
@@ -54,6 +55,7 @@ def fuzz(
     norm: str | None = None,
     changes: Mapping[str, Any] | None = None,
     siblings: Sequence[str | nn.Module | Target] = (),
+    resistant: str | nn.Module | Target | None = None,
     training: str | Data | None = None,
     unit: int | str = "auto",
     lanes: int | str = "auto",
@@ -71,26 +73,31 @@ def fuzz(
     Without ``time`` and ``cases`` every seed is worked once. Both budgets count over all sessions of a run. ``lanes``
     is how many seeds are worked at a time, ``curvature`` how second derivatives are taken (double, forward, linear;
     auto times them); neither is part of what makes a run this run. ``siblings`` are other models of the same task, for
-    recipes that compare models; ``training`` the data the model was trained with, for criteria that need to know (the
-    training part of the set that ``data`` names, unless given). ``folder`` is that of a run inside another one.
+    recipes that compare models; ``resistant`` is the model that a recipe with two of them tests, which it otherwise
+    builds from ``model`` (time that no budget counts); ``training`` the data the model was trained with, for criteria
+    that need to know and to build with (the training part of the set that ``data`` names, unless given). ``folder`` is
+    that of a run inside another one.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
         raise UsageError(f"cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train", size=size)
-    target = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
-    seeds_from = fitted(target, seeds_from)
+    named = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
+    seeds_from = fitted(named, seeds_from)
     ball = ball_of(eps, norm)
     warn_of_large(ball["eps"], ball["norm"], seeds_from)
-    others = siblings_of(siblings, target, seeds_from, device, mean, std)
+    others = siblings_of(siblings, named, seeds_from, device, mean, std)
     stages = resolve(for_siblings(recipe, others), changes or {}, ball)
-    needs = stages.needs() - {SIBLINGS}
-    for net in (target, *others):
+    loading = {"device": device, "mean": mean, "std": std}
+    twins = twins_of(stages, model, named, resistant, seeds_from, training, size=size, **loading)
+    if twins is not None and twins.given is not None and twins.given.fingerprint() in {o.fingerprint() for o in others}:
+        raise UsageError("--with names the resistant model, which is the one under test: the two can never disagree")
+    vulnerable = None if twins is None else named
+    target = named if twins is None else twins.like_resistant
+    needs = stages.needs() - {SIBLINGS, TWINS}
+    for net in (target, *others, *(() if vulnerable is None else (vulnerable,))):
         require(net, needs, f"recipe {stages.name!r}")
-    if others and SIBLINGS not in stages.needs():
-        log.warning("recipe %s compares no models: --with only adds their neurons to what is covered", stages.name)
-    if SIBLINGS in stages.needs() and not others:
-        raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
+    _check_others(stages, others, twins)
     unit = _units_so_far(unit, run, folder, fresh=fresh)
     group = _number("unit", unit, UNITS, target)
     if unit == "auto" and stages.coverage is not None and cases is not None:  # a new run, which ends with a whole unit
@@ -100,14 +107,15 @@ def fuzz(
     asked = training is not None or "activation" in needs  # others never ask, and reading it may take seconds
     learnt = training_of(seeds_from, training, size=size) if asked else None
     learnt = None if learnt is None else fitted(target, learnt)
-    bench, profile, lane_bytes = rehearsed(target, others, stages, learnt)
+    bench, profile, lane_bytes = rehearsed(target, others, stages, learnt, vulnerable)
     width = _width(lanes, target, lane_bytes)
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
             "model": model if isinstance(model, str) else "module",
-            "fingerprint": target.fingerprint(),
-            "classes": list(target.spec.classes),
+            "fingerprint": named.fingerprint(),
+            "classes": list(named.spec.classes),
+            **({} if twins is None else twins.config(resistant)),
             **({"mean": list(mean), "std": list(std)} if mean or std else {}),
             **({"siblings": [net.fingerprint() for net in others]} if others else {}),
             **({"with": [m if isinstance(m, str) else "module" for m in siblings]} if others else {}),
@@ -128,6 +136,10 @@ def fuzz(
         store.opened(run, config, environment.describe(), fresh=fresh, folder=folder) as kept,
         session(deterministic=deterministic),
     ):
+        tell = progress or (lambda _: None)
+        if twins is not None and twins.given is None:
+            target = twins.resistant(kept, seed, lambda numbers: tell({"phase": "resistant", **numbers}))
+            bench, profile, _ = rehearsed(target, others, stages, learnt, vulnerable)
         bench = replace(bench, chunks=Chunks(max(width, Chunks().size)))
         # Neurons are those of the net as it came: one with parts folded into each other has others.
         faster = folded(target, seeds_from.cases.x) if bench.observer is None else target
@@ -135,7 +147,7 @@ def fuzz(
         guidance = Guidance.of(stages, bench.observer, profile, rng)
         bench.kept["coverage"] = guidance.coverage
         with ExitStack() as at_work:
-            for net in (target, faster, *others):
+            for net in (target, faster, *bench.roles.values()):
                 at_work.enter_context(net.ready())
             search = replace(bench, target=faster)
             campaign = Campaign(
@@ -145,7 +157,7 @@ def fuzz(
                 stages,
                 rng,
                 group,
-                progress or (lambda _: None),
+                tell,
                 guidance,
                 whole_units=deterministic,
             )
@@ -155,6 +167,20 @@ def fuzz(
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
             alone = deterministic or (guidance.coverage is not None and cases is not None)
             return campaign.go(width, _open_units(stages, width, group, alone), config["budget"])
+
+
+def _check_others(stages: Stages, others: Sequence[Target], twins: Twins | None) -> None:
+    """Refuse a recipe that compares models where there is none to compare with."""
+    needs = stages.needs()
+    if others and SIBLINGS not in needs:
+        log.warning("recipe %s compares no models: --with only adds their neurons to what is covered", stages.name)
+    if SIBLINGS in needs and not others and twins is None:
+        raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
+    if TWINS in needs and twins is None:
+        raise UsageError(
+            f"recipe {stages.name!r} asks a vulnerable model beside the resistant one it tests; "
+            "take recipe twinfuzz, or say how the resistant one is built: --set resistant=resistant"
+        )
 
 
 def _open_units(stages: Stages, width: int, group: int, alone: bool) -> int:

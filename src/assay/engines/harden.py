@@ -1,6 +1,7 @@
 """Hardening: fuzz, select, train, measure, until a requirement holds on the validation part.
 
-The test part is looked at once, at the end. Same command, same run: it goes on.
+The test part is looked at once, at the end. Same command, same run: it goes on. Where a recipe has two models, round 1
+is the resistant one, and the rounds after it fuzz and train that.
 """
 
 import logging
@@ -24,9 +25,10 @@ from assay.engines.judge import Judge
 from assay.engines.rehearsal import rehearsed
 from assay.engines.rounds import Rounds, Say, Setting, Stopped
 from assay.engines.session import session
-from assay.engines.siblings import for_siblings
+from assay.engines.siblings import SIBLINGS, for_siblings
 from assay.engines.stop import Stopper
 from assay.engines.train import writable
+from assay.engines.twins import TWINS
 from assay.engines.yardstick import Yardstick, suite_for
 from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
 from assay.subjects.bench import Splits
@@ -58,6 +60,7 @@ def harden(
     test_cases: int | None = None,
     seed: int = 0,
     control: bool = True,
+    resistant: Model | None = None,
     ignore: Sequence[str] = (),
     out: str | Path | None = None,
     size: str = "",
@@ -75,22 +78,37 @@ def harden(
     ``fuzz_cases`` and picks ``per_round`` cases: a number, or a share of the training part. ``rounds`` and ``time``
     count over all sessions of a run; no round is begun that would not end in time, going by the longest so far. The
     ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part.
+
+    A recipe with two models first builds the resistant one from the model that is given (round 1), or takes
+    ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
     """
     requirement = Requirement.parse(until)
-    subject = subject_of(
-        model, data, val_cases=val_cases, test_cases=test_cases, size=size, mean=mean, std=std, device=device
-    )
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
     ball = ball_of(eps, norm)
     recipe = for_siblings(recipe, (), "hardening has one")
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
+    if resistant is not None and stages.resistant is None:
+        raise UsageError(f"recipe {stages.name!r} knows no resistant model; --resistant is for twinfuzz and its like")
+    subject = subject_of(
+        model,
+        data,
+        val_cases=val_cases,
+        test_cases=test_cases,
+        size=size,
+        mean=mean,
+        std=std,
+        device=device,
+        resistant=resistant,
+    )
     full, labels = suite_for(after.suite, requirement.attacks, ball)
     after = replace(after, suite=full)
     skipped = tuple(sorted(ignored(ignore)))
     yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic)
     protocol = yardstick.protocol(subject.name, subject.test, requirement)
-    require(subject.target, {*stages.needs(), *after.select.entry.needs}, f"recipe {stages.name!r}")
-    rehearsed(subject.target, (), stages, subject.splits.part("train"))
+    twins = stages.resistant is not None
+    needs = {*stages.needs(), *after.select.entry.needs} - ({SIBLINGS, TWINS} if twins else set())
+    require(subject.target, needs, f"recipe {stages.name!r}")
+    rehearsed(subject.target, (), stages, subject.splits.part("train"), subject.target if twins else None)
     setting = Setting(
         recipe=recipe,
         changes=changes,
@@ -105,11 +123,12 @@ def harden(
         fuzzing=_fuzzing(fuzz_time, fuzz_cases, deterministic),
         seed=seed,
         deterministic=deterministic,
-        training=subject.training(after, seed),
+        training=subject.training(after.train, seed, stages),
+        given=subject.given,
     )
     limits = _Limits(rounds, None if time is None else seconds(time), control)
     config = _config(subject, setting, yardstick) | {"gate": {"until": until}, "budget": limits.config()}
-    mark = {"recipe": stages.name, "start": subject.target.fingerprint(), "seed": seed}
+    mark = {"recipe": stages.name, "start": subject.target.fingerprint(), "seed": seed, **subject.pair()}
     mark["identity"] = sha256(canonical_json(store.identity(config)).encode())[:16]
     copied = None if out is None else _free(Path(out), mark)
     with (
@@ -118,7 +137,7 @@ def harden(
         Stopper(None) as stop,
     ):
         models = Models(folder, subject.target, facts_of(model, subject.target), mark)
-        parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds))
+        parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds + setting.first - 1))
         work = Rounds(*parts)
         judge = Judge(requirement, labels, work.done)
         told = _Work(work, FinalLook(*parts), judge, limits, stop).go(protocol)
@@ -205,11 +224,14 @@ class _Work:
             self._write_stats()
         while not any(map(self.judge.met, self.work.done)):
             longest = max((r.seconds for r in self.work.done[1:]), default=0.0)
-            if len(self.work.done) > self.limits.rounds:
+            left = self.limits.rounds + self.work.setting.first - len(self.work.done)
+            if left < 1:
                 return "all rounds done"
             if self.limits.time is not None and self._seconds() + longest > self.limits.time:
                 return "time is up"
-            if not self.work.next():
+            if len(self.work.done) < self.work.setting.first:
+                self.work.resistant()
+            elif not self.work.next():
                 return "no failing case was found to learn from"
             self._write_stats()
             if self.stop.interrupted:

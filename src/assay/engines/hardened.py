@@ -87,6 +87,8 @@ class Measured:
 class Round:
     """One round on the validation part; round 0 is the original model.
 
+    ``made`` says what came of it: the ``original`` as it was, the ``resistant`` model of two, or one that learned from
+    the ``cases`` found. What a resistant model learned from are attacks on the original.
     ``found`` failures of the model before, of which ``selected`` were picked and ``learned`` (those of earlier rounds
     too, where the recipe keeps them) were trained on. ``fixed`` of ``checked`` failures that were never trained on,
     those of all rounds so far, are right now. ``broken`` validation inputs are wrong now and were right for the
@@ -95,6 +97,7 @@ class Round:
 
     number: int
     measured: Measured
+    made: str = "cases"
     found: int = 0
     selected: int = 0
     learned: int = 0
@@ -113,22 +116,28 @@ class Round:
     @staticmethod
     def of_json(told: Mapping[str, Any], seconds: float = 0.0) -> "Round":
         counts = {k: v for k, v in told.items() if k not in ("round", "validation", "seconds")}
+        counts = {"made": "cases" if told["round"] else "original"} | counts  # old runs do not tell
         return Round(told["round"], Measured.of_json(told["validation"]), **counts, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The one look at the test part: the original, the control and the best model."""
+    """The one look at the test part: the original, the resistant one of two models, the control and the best model.
+
+    ``resistant`` is None where there is one model, or where it is the best itself.
+    """
 
     before: Measured
     after: Measured
     control: Measured | None
     looks: int
+    resistant: Measured | None = None
 
     def columns(self) -> dict[str, Measured]:
         """The models by name, in the order they are shown."""
-        control = {} if self.control is None else {"control": self.control}
-        return {"before": self.before, **control, "after": self.after}
+        between = {"resistant": self.resistant, "control": self.control}
+        shown = {name: measured for name, measured in between.items() if measured is not None}
+        return {"before": self.before, **shown, "after": self.after}
 
     def white_box(self) -> dict[str, dict[str, Share]]:
         """Each number of each model, under attacks made anew on it."""
@@ -149,8 +158,11 @@ class Tested:
 
     @staticmethod
     def of_json(told: Mapping[str, Any]) -> "Tested":
-        control = None if told["control"] is None else Measured.of_json(told["control"])
-        return Tested(Measured.of_json(told["before"]), Measured.of_json(told["after"]), control, told["test_looks"])
+        before, after = (Measured.of_json(told[name]) for name in ("before", "after"))
+        control, resistant = (
+            None if told.get(name) is None else Measured.of_json(told[name]) for name in ("control", "resistant")
+        )
+        return Tested(before, after, control, told["test_looks"], resistant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +205,15 @@ class Hardened:
         return None if self.test is None else self.test.control
 
     @property
+    def resistant(self) -> Measured | None:
+        return None if self.test is None else self.test.resistant
+
+    @property
+    def fuzzed(self) -> int:
+        """How many rounds fuzzed and learned."""
+        return sum(done.made == "cases" for done in self.rounds)
+
+    @property
     def unreliable(self) -> bool:
         """Whether a trust check spoils the numbers that decide."""
         return self.rounds[self.best].measured.unreliable
@@ -229,7 +250,12 @@ class Hardened:
 
 
 INTERRUPTED = "interrupted"
-NO_CONTROL = "no round was better than the original; no control was trained"
+
+
+def no_control(best: Round) -> str:
+    """Why there is no control beside the best model, "" where there may be one."""
+    named = {"original": "the original", "resistant": "the resistant model"}.get(best.made)
+    return f"no round was better than {named}; no control was trained" if named else ""
 
 
 def verdict_row(verdict: Verdict, shares: Mapping[str, Share], *, unreliable: bool) -> dict[str, Any]:

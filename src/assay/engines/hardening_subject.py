@@ -2,19 +2,24 @@
 
 import copy
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
+from assay.core.registry import Bound
 from assay.core.specs import step
+from assay.engines.resistant_model import Given
+from assay.engines.twins import RESISTANT
 from assay.engines.yardstick import Yardstick
-from assay.recipes.recipe import Hardening
+from assay.recipes.recipe import Stages
 from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
-from assay.subjects.sources.load import load_target, module_of, trained_with
+from assay.subjects.sources.load import attacks_in, load_target, module_of, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, require, require_gradients
 
@@ -32,6 +37,7 @@ class Subject:
     test: Data
     where: str  # the data as a command line names them, "" where they have no name
     size: str
+    given: Given | None = None  # the resistant model of two, where it is not built
 
     def config(self) -> dict[str, dict[str, Any]]:
         """What makes it this subject."""
@@ -40,6 +46,7 @@ class Subject:
                 "model": self.name,
                 "fingerprint": self.target.fingerprint(),
                 "classes": list(self.target.spec.classes),
+                **self.pair(),
             },
             "data": {
                 "spec": self.splits.name,
@@ -54,14 +61,22 @@ class Subject:
     def name(self) -> str:
         return self.model if isinstance(self.model, str) else "module"
 
-    def training(self, after: Hardening, seed: int) -> dict[str, Any]:
+    def pair(self) -> dict[str, str]:
+        """The resistant model that was given."""
+        if self.given is None:
+            return {}
+        return {RESISTANT: self.given.name, f"{RESISTANT}_fingerprint": self.given.target.fingerprint()}
+
+    def training(self, train: Bound, seed: int, stages: Stages) -> dict[str, Any]:
         """What every checkpoint says of its training, whatever the round; ``seen`` is None where that is unknown."""
         known = trained_with(self.model) if isinstance(self.model, str) else None
-        attack = after.train.params.get("attack")
-        seen = map(step, [*(known or ()), *([attack] if isinstance(attack, str) else [])])
-        told = {"start": self.name, "trainer": after.train.text, "data": self.splits.name, "seed": seed}
+        start = known if self.given is None else self.given.seen
+        told = {"start": self.name, "trainer": train.text, "data": self.splits.name, "seed": seed}
         told["train_fingerprint"] = self.splits.part("train").fingerprint()
-        return told | {"seen": None if known is None else [[name, params] for name, params in seen]}
+        if known is None or start is None:
+            return told | {"seen": None}
+        heap = {} if stages.resistant is None else stages.resistant.params
+        return told | {"seen": told_seen(known, start, attacks_in(heap), attacks_in(train.params))}
 
     def command(self, run: Path, best: int, yardstick: Yardstick) -> str:
         """The line that measures the test numbers of the best model again; "" where no line can name them."""
@@ -87,6 +102,7 @@ def subject_of(
     mean: tuple[float, ...],
     std: tuple[float, ...],
     device: str,
+    resistant: Model | None = None,
 ) -> Subject:
     """Model and data, loaded and fitted to each other; the model that was given is copied, never touched."""
     if val_cases < 1 or (test_cases is not None and test_cases < 1):
@@ -100,15 +116,28 @@ def subject_of(
             "test/ in it (a folder a class in each), or an npz with x_train, y_train, x_test, y_test"
         )
     train, val, test = (splits.part(part) for part in ("train", "val", "test"))
+    for part in (train, val, test):
+        if len(part) and not bool((part.cases.y != UNLABELLED).any()):
+            raise UsageError(f"{part.name} has no labels; hardening learns from labels, and measures by them")
     given = load_target(model, data=train, device=device, mean=mean, std=std)
     require(given, ("train", "grad"), "hardening")
     require_gradients(given, train.cases.x, "hardening")
     target = ModuleTarget(copy.deepcopy(module_of(given)).eval(), given.spec, given.device)
     train, val, test = (fitted(target, part) for part in (train, val, test))
+    found = None if resistant is None else Given.of(resistant, target, val, device=device, mean=mean, std=std)
     splits = replace(splits, train=train, val=val, test=test)
     where = ""
     if isinstance(data, str):
         where = data if data.startswith("dir:") else f"{data}/test"
     if test_cases is not None and test_cases < len(test):
         test, where = test[:test_cases], where and f"{where}[:{test_cases}]"
-    return Subject(model, target, splits, val[:val_cases] if val_cases < len(val) else val, test, where, size)
+    val = val[:val_cases] if val_cases < len(val) else val
+    return Subject(model, target, splits, val, test, where, size, found)
+
+
+def told_seen(*parts: Iterable[Any]) -> list[list[Any]]:
+    """The attacks of all parts as a checkpoint tells them, none twice."""
+    told: list[list[Any]] = []
+    for attack in (list(step(attack)) for part in parts for attack in part):
+        told += [] if attack in told else [attack]
+    return told

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from assay.core.cases import Cases, check_made, inside
+from assay.core.cases import MINED, Cases, check_made, inside
 from assay.core.randomness import Rows, Stream
 from assay.core.shapes import column
 from assay.engines.guidance import Guidance
@@ -26,6 +26,11 @@ WRONG, NONFINITE = 0, 1  # kinds of failure
 # The share of lanes that may stand idle when no seed is left for them. Each size of batch that a GPU has not met costs
 # it more than many idle lanes do; on a CPU an idle lane costs a pass.
 IDLE = {"cuda": 0.5}
+
+
+def rules_of(stages: Stages) -> int:
+    """How many rules are counted: those of keeping, then the opinions."""
+    return len(stages.keep) + len(stages.opinions)
 
 
 class Lanes:
@@ -70,7 +75,7 @@ class Lanes:
         if self.guidance.coverage is not None:
             made = made.note(gain=self._gains(made, good, failing, broken))
         fired = self._fired(made, good)
-        kept = fired.any(1) if self.stages.keep else good
+        kept = fired[:, : len(self.stages.keep)].any(1) if self.stages.keep else good
         if self.guidance.chooser is not None:
             lanes = self.guidance.chooser.learn(lanes, self.bench.seen(made), failing, good)
         lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
@@ -113,12 +118,16 @@ class Lanes:
         climbs = bool(self.look.objective)
         covers = self.guidance.coverage is not None and not isinstance(self.schedule, Pooled)
         columns = {
-            "seed_x": seeds.info.get("seed_x", seeds.x),
+            "seed_x": seeds.parent,
             "step": zero,
             "opening": torch.full_like(zero, climbs or covers, dtype=torch.bool),
             "ended": torch.zeros_like(zero, dtype=torch.bool),
-            "fired": zero[:, None].expand(-1, len(self.stages.keep)).clone(),
+            "fired": zero[:, None].expand(-1, rules_of(self.stages)).clone(),
         }
+        if "seed_x" in seeds.info and not isinstance(self.schedule, Pooled):
+            columns["start_x"] = seeds.x.clone()  # made from the seed: where the search begins
+        if MINED in seeds.info:
+            columns[MINED] = seeds.info[MINED]
         if climbs:
             columns["slope"] = torch.zeros_like(seeds.x)
             columns["seed_logits"] = seeds.x.new_zeros(len(seeds), len(self.bench.target.spec.classes))
@@ -157,8 +166,9 @@ class Lanes:
         return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x, key=rng.key, **handed))
 
     def _fired(self, made: Cases, good: Tensor) -> Tensor:
-        """Which rule keeps which case, (N, rules)."""
-        verdicts = [rule(self.bench, made) & good for rule in self.stages.keep.values()]
+        """Which rule keeps which case, and which opinion fires on it, (N, rules)."""
+        rules = (*self.stages.keep.values(), *self.stages.opinions.values())
+        verdicts = [rule(self.bench, made) & good for rule in rules]
         return torch.stack(verdicts, 1) if verdicts else good.new_zeros(len(good), 0)
 
     def _memory(self, lanes: Cases, made: Cases, kept: Tensor) -> dict[str, Tensor]:
@@ -225,6 +235,8 @@ class Lanes:
         kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
         names = ("unit", "slot", "row", "cycle", "step", *self.stages.score, *line_columns(made))
         columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
+        if MINED in made.info:
+            columns[MINED] = made.info[MINED]
         if "others" in made.info and made.info["others"].shape[1]:
             columns["others_pred"] = made.info["others"].argmax(2)
         found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assay.core.cases import Cases
+from assay.core.cases import MINED, Cases
 from assay.core.randomness import Stream
 from assay.core.shards import decode
 from assay.core.store import Store
@@ -81,7 +81,9 @@ class Parents:
                 column = self.joined.info[name]
                 lines[name] = blank_line(x, tuple(column.shape[1:]), column.dtype)
                 lines[name][~old] = column[mine]
-        columns = {"row": row, "parent": numbers, "seed_x": self.seeds.x[row], **lines}
+        columns = {"row": row, "parent": numbers, "seed_x": self.seeds.parent[row], **lines}
+        if MINED in self.seeds.info:
+            columns[MINED] = self.seeds.info[MINED][row]
         return Cases(x, self.seeds.y[row], self.seeds.origin[row], columns)
 
     def _room(self) -> int:

@@ -6,13 +6,16 @@ from typing import NamedTuple
 import torch
 
 from assay.core.cases import Cases
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.engines.guidance import Guidance, observer_of, profile_for
 from assay.engines.lanes import Lanes
 from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
 from assay.stages.coverage.profile import Profile
+from assay.stages.filters.levels import FIXED, LEVELS
 from assay.stages.objective import Look
+from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Bench, Data
 from assay.subjects.target import Target
 
@@ -25,10 +28,17 @@ class Rehearsed(NamedTuple):
     lane_bytes: int
 
 
-def rehearsed(target: Target, others: tuple[Target, ...], stages: Stages, training: Data | None) -> Rehearsed:
+def rehearsed(
+    target: Target,
+    others: tuple[Target, ...],
+    stages: Stages,
+    training: Data | None,
+    vulnerable: Target | None = None,
+) -> Rehearsed:
     """What a run needs, after every stage was tried."""
     observer = observer_of(stages, target, others)
     roles = {f"sibling{i}": net for i, net in enumerate(others, 1)}
+    roles |= {} if vulnerable is None else {VULNERABLE: vulnerable}
     bench = Bench(target, roles, observer=observer, training=training)
     with target.ready():
         profile = profile_for(stages, observer, training, bench.chunks)
@@ -61,6 +71,26 @@ def _rehearse(bench: Bench, stages: Stages, guidance: Guidance) -> None:
     if guidance.coverage is not None:
         made = made.note(gain=guidance.gains(bench, made, made.info["ended"]))
     bench.kept["coverage"] = guidance.coverage
-    for judge in (stages.oracle, *stages.valid.values(), *stages.keep.values()):
+    _rehearse_seeds(bench, stages)
+    for judge in (stages.oracle, *stages.opinions.values(), *stages.valid.values(), *stages.keep.values()):
         if not judge.from_file:
             judge(bench, made)
+    for name in (LEVELS, FIXED):
+        bench.kept.pop(name, None)
+
+
+def _rehearse_seeds(bench: Bench, stages: Stages) -> None:
+    """The filters of the chain on one case that is nothing; a level that none of them fixes is refused."""
+    none = torch.zeros(1, dtype=torch.int64, device=bench.target.device)
+    x = torch.zeros(1, *bench.target.spec.shape, device=bench.target.device)
+    filters = {name: bound for name, bound in stages.seeds.items() if bound.entry.kind == "filter"}
+    for name, bound in filters.items():
+        try:
+            if not bound.from_file:
+                bound(bench, Cases(x, none, none, {"seed_x": x}))
+        except KeyError as lacking:
+            raise UsageError(
+                f"filter {name!r} asks for {lacking}, which seeds do not have; it belongs to valid or keep"
+            ) from lacking
+    if not any(bound.from_file for bound in filters.values()):  # one of a user's own may fix any
+        bench.kept[FIXED] = True

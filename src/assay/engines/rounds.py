@@ -12,25 +12,28 @@ import torch
 from torch import Tensor
 
 from assay.core import store
-from assay.core.cases import Cases
+from assay.core.cases import UNLABELLED, Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
-from assay.core.specs import step
 from assay.core.store import Store
 from assay.engines.found import load_failures
 from assay.engines.fuzz import fuzz
 from assay.engines.hardened import Round, finite
 from assay.engines.hardening_models import Models
+from assay.engines.hardening_subject import told_seen
+from assay.engines.resistant_model import Given, Resistance, heap_in
+from assay.engines.twins import RESISTANT
 from assay.engines.yardstick import Yardstick
 from assay.recipes.recipe import Hardening, Recipe, Stages
 from assay.stages.selectors.ranking import checked
+from assay.stages.trainers.kept_back import among, kept_back
+from assay.stages.trainers.resistant import Heap
 from assay.subjects.bench import Bench, Data, Splits
+from assay.subjects.sources.load import attacks_in
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer
-
-CHECK_SHARE = 0.2  # of the seeds: what grows from them is never trained on
 
 Say = Callable[[Mapping[str, Any]], None]
 Tell = Callable[..., Say]  # (phase=…, round=…) -> where the numbers of that phase go
@@ -58,6 +61,12 @@ class Setting:
     seed: int
     deterministic: bool
     training: Mapping[str, Any]  # what every checkpoint says of how it was trained
+    given: Given | None = None  # the resistant model, where there are two and it is not built
+
+    @property
+    def first(self) -> int:
+        """The first round that fuzzes; where there are two models, the one before is the resistant one."""
+        return 1 if self.stages.resistant is None else 2
 
 
 class Rounds:
@@ -69,7 +78,7 @@ class Rounds:
         self.done = rounds_of(folder)
         for done in self.done:
             models.forget(round_name(done.number))  # a state that outlived its round
-        self.kept: list[_Kept] = []  # of every round, read when the next one begins
+        self.kept: list[Heap] = []  # of every round, read when the next one begins
 
     def original(self) -> None:
         """Round 0: the model as it came."""
@@ -77,20 +86,48 @@ class Rounds:
         measured = self.yardstick.measure(target, data, self.tell(phase="measure", round=0), fol=True)
         state = {"right": _right(target, data.cases)}
         weights = self.models.encoded(target.module, hardening={"round": 0})
-        self._commit(Round(0, measured, seconds=time.monotonic() - began), weights, state)
+        self._commit(Round(0, measured, "original", seconds=time.monotonic() - began), weights, state)
+
+    def resistant(self) -> None:
+        """Round 1 where there are two models: the resistant one, built from the original or given.
+
+        Its heap of attacks on the original is what this round found: later rounds learn from it too.
+        """
+        s, name, began = self.setting, round_name(1), time.monotonic()
+        assert s.stages.resistant is not None  # only such a hardening has this round
+        stage = Resistance(self.folder, self.models, s.stages.resistant, s.splits, s.seed)
+        heap = stage.heap()
+        self.kept = [heap]
+        try:
+            if s.given is None:
+                training = {**s.training, "trainer": stage.fit.text, "round": 1, "cases": len(heap.learn)}
+                target, log = stage.built(name, training, self.tell(phase="train", round=1))
+                training |= {"log": log}
+            else:
+                target, log, training = s.given.target, [], s.given.training
+            done, state = self._judged(target, heap.check, 1)
+        except BaseException:
+            self.kept.clear()  # as if it had not begun
+            raise
+        learn, check = len(heap.learn), len(heap.check)
+        counts: dict[str, Any] = {"found": learn + check, "selected": learn, "learned": 0 if s.given else learn}
+        facts = {"training": training, "hardening": {"round": 1, "made": RESISTANT}}
+        done = replace(done, made=RESISTANT, epochs=len(log), **counts, seconds=time.monotonic() - began)
+        self._commit(done, self.models.encoded(target.module, **facts), state)
+        self.models.forget(name)
 
     def next(self) -> bool:
         """One more round from the last model; False where there is no new case to learn from."""
         number, began = len(self.done), time.monotonic()
-        self.kept = self.kept or [self._kept(r.number, r.found) for r in self.done[1:]]
+        self.kept = self.kept or [self._kept(r) for r in self.done[1:]]
         name, current = round_name(number), self.models.target(round_name(number - 1))
         found = self._found(number, current)
         rows = {} if found is None else self._picked(found, current, number)
         if found is None or not len(rows["selected"]):
             return False
-        self.kept.append(_Kept.of(found, rows))
+        self.kept.append(_parted(found, rows))
         try:
-            learn = Cases.cat([k.learn for k in (self.kept if self.setting.after.heap == "all" else self.kept[-1:])])
+            learn = Cases.cat([k.learn for k in self._heap()])
             check = Cases.cat([k.check for k in self.kept])
             training = self._training(number, learn)
             made, log = self.models.trained(
@@ -114,6 +151,11 @@ class Rounds:
         self.models.forget(name)
         return True
 
+    def _heap(self) -> list[Heap]:
+        """What is learned from: all rounds or the last one, and always what made the resistant model so."""
+        last = self.kept[-1:] if self.setting.first == 1 else [self.kept[0], self.kept[-1]]
+        return self.kept if self.setting.after.heap == "all" else last
+
     def _found(self, number: int, current: Target) -> Cases | None:
         """What the recipe finds on the current model, in a run folder of its own; None where that is nothing."""
         s = self.setting
@@ -121,8 +163,9 @@ class Rounds:
         try:
             found = fuzz(
                 s.recipe,
-                current,
+                current if s.first == 1 else self.models.original,
                 self._seeds(number),
+                resistant=None if s.first == 1 else current,
                 folder=path,
                 seed=self.rng.at("fuzz", number).generator().initial_seed() % 2**31,
                 eps=s.eps,
@@ -148,17 +191,22 @@ class Rounds:
     def _own_folder(self, number: int, current: Target) -> Path:
         """Where the round's cases lie; those of another model, where a round before it was done again, go aside."""
         path = self.folder.path / round_name(number)
-        told = store.read(path).lines[:1]
-        if told and told[0].meta["identity"]["target"]["fingerprint"] != current.fingerprint():
+        told = store.begun_with(path).get("target", {})
+        if told and told.get(f"{RESISTANT}_fingerprint", told["fingerprint"]) != current.fingerprint():
             aside = self.folder.path / "quarantine"
             aside.mkdir(exist_ok=True)
             path.rename(next(p for i in range(1, 10_000) if not (p := aside / f"{path.name}.{i}").exists()))
         return path
 
     def _picked(self, found: Cases, current: Target, number: int) -> dict[str, Tensor]:
-        """The rows kept back to check, and of the others those that the selector picks."""
+        """The rows kept back to check, and of the others those that the selector picks.
+
+        Some recipes give unlabelled seeds the class a model gives them; what grew from these is not learned from.
+        """
+        train = self.setting.splits.part("train").cases
+        labelled = torch.isin(found.origin, train.origin[train.y != UNLABELLED])
         back = kept_back(found.origin, self.setting.seed)
-        mine = (~back).nonzero().flatten()
+        mine, back = (~back & labelled).nonzero().flatten(), back & labelled
         k, select = min(self.setting.per_round, len(mine)), self.setting.after.select
         if k:
             with current.ready():
@@ -169,20 +217,18 @@ class Rounds:
 
     def _with_checks(self, check: Cases) -> Splits:
         """The data to train with: kept-back failures among the validation cases, at most as many as clean ones."""
-        splits = self.setting.splits
-        clean = splits.part("val")
+        splits, clean = self.setting.splits, self.setting.splits.part("val")
         order = torch.randperm(len(check), generator=self.rng.at("validate", len(self.kept)).generator())
-        both = Cases.cat([clean.cases, check[order[: len(clean)]]])
-        return replace(splits, val=replace(clean, cases=both, name=f"{clean.name} and failures", source=""))
+        return replace(splits, val=among(clean, check[order[: len(clean)]]))
 
     def _training(self, number: int, learn: Cases) -> dict[str, Any]:
         digest = hashlib.sha256(learn.x.contiguous().numpy().tobytes() + learn.y.numpy().tobytes()).hexdigest()
-        mutate, seen = self.setting.stages.mutate, self.setting.training["seen"]
+        stages, seen = self.setting.stages, self.setting.training["seen"]
+        mutate = stages.mutate
         told: dict[str, Any] = {"recipe": self.setting.stages.name, "mutate": mutate.text}
         told["select"] = self.setting.after.select.text
-        attack = mutate.params.get("attack")
-        if seen is not None and isinstance(attack, str):  # its cases are learned from, by all models but the control
-            told["seen"] = [*seen, list(step(attack))]
+        if seen is not None:  # their cases are learned from, by all models but the control
+            told["seen"] = told_seen(seen, *(attacks_in(stage.params) for stage in (mutate, *stages.seeds.values())))
         counts = {"round": number, "cases": len(learn), "cases_fingerprint": digest[:16]}
         return {**self.setting.training, **told, **counts}
 
@@ -198,7 +244,7 @@ class Rounds:
             "broken": (was & ~now).nonzero().flatten(),
             "mended": (~was & now).nonzero().flatten(),
         }
-        counts = {"broken": len(state["broken"]), "mended": len(state["mended"])}
+        counts: dict[str, Any] = {"broken": len(state["broken"]), "mended": len(state["mended"])}
         return Round(number, measured, checked=len(check), fixed=int(fixed.sum()), **counts), state
 
     def _commit(self, done: Round, weights: bytes, state: Mapping[str, Tensor]) -> None:
@@ -212,14 +258,18 @@ class Rounds:
             },
             kind="round",
             round=done.number,
+            made=done.made,
             numbers=finite(done.measured.numbers(first)),
             counts={key: told[key] for key in ("found", "selected", "checked", "fixed", "broken")},
             warnings=[warning["name"] for warning in done.measured.warnings],
         )
         self.done.append(done)
 
-    def _kept(self, number: int, found: int) -> "_Kept":
+    def _kept(self, done: Round) -> Heap:
         """The cases of a committed round, from its own run folder."""
+        if done.made == RESISTANT:
+            return heap_in(self.folder)
+        number, found = done.number, done.found
         path = self.folder.path / round_name(number)
         run = store.read(path)
         there = run.totals("fuzz").get("failures", 0)
@@ -227,25 +277,13 @@ class Rounds:
             raise UsageError(f"{path} holds {there} failures, round {number} had {found}; start anew with --fresh")
         cases = load_failures(run)
         rows = decode(self.folder.file(f"state/{round_name(number)}.safetensors"))
-        return _Kept.of(cases, rows)
+        return _parted(cases, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+def _parted(found: Cases, rows: Mapping[str, Tensor]) -> Heap:
     """The cases of a round: those to learn from, and those that are never trained on."""
-
-    learn: Cases
-    check: Cases
-
-    @staticmethod
-    def of(found: Cases, rows: Mapping[str, Tensor]) -> "_Kept":
-        plain = Cases(found.x, found.y, found.origin)  # training needs no columns, and they are as large as the inputs
-        return _Kept(plain[rows["selected"]], plain[rows["check"]])
-
-
-def kept_back(origin: Tensor, seed: int) -> Tensor:
-    """Which cases are never trained on: all that grew from a fixed share of the seeds, in every round, (N,)."""
-    return Stream(seed, ("harden", "split")).rows(origin).uniform(()) < CHECK_SHARE
+    plain = Cases(found.x, found.y, found.origin)  # training needs no columns, and they are as large as the inputs
+    return Heap(plain[rows["selected"]], plain[rows["check"]])
 
 
 def _right(target: Target, cases: Cases) -> Tensor:

@@ -13,6 +13,7 @@ from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.store import Store
 from assay.engines.stored import class_names, identity_of, kind_of, round_number
+from assay.engines.twins import RESISTANT
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target, pick_device
@@ -96,7 +97,7 @@ def _load(
         raise UsageError(
             f"the model takes inputs of shape {target.spec.shape}, the cases have {tuple(cases.x.shape[1:])}"
         )
-    if target.fingerprint() != told.get("fingerprint"):
+    if target.fingerprint() != _own_fingerprint(run):
         if model is None:
             raise UsageError(
                 f"{text} is not the model that run {run.name} was made with: its weights, normalisation or "
@@ -104,6 +105,13 @@ def _load(
             )
         log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
     return target
+
+
+def _own_fingerprint(run: Store) -> object:
+    """The fingerprint of the model that was tested: of two, the resistant one."""
+    built = next(run.commits(RESISTANT), None)
+    told = identity_of(run).get("target", {})
+    return built.meta["fingerprint"] if built else told.get(f"{RESISTANT}_fingerprint", told.get("fingerprint"))
 
 
 def _own_text(run: Store) -> str:
@@ -114,7 +122,10 @@ def _own_text(run: Store) -> str:
         weights = path / "models" / "round-000.safetensors"
     elif number and outer.get("run", {}).get("kind") == "harden":
         told, weights = outer, path.parent / "models" / f"round-{number - 1:03d}.safetensors"
-    model = str(told.get("target", {}).get("model", "module"))
+    elif any(run.commits(RESISTANT)):  # built from the model that was given
+        weights = path / "models" / f"{RESISTANT}.safetensors"
+    own = told.get("target", {})
+    model = str(own.get("model", "module") if weights is not None else own.get(RESISTANT, own.get("model", "module")))
     if model == "module":
         hint = "" if weights is None else f" NET@{weights}"
         raise UsageError(

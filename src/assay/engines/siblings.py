@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -25,16 +26,20 @@ def siblings_of(
     std: tuple[float, ...] = (),
 ) -> tuple[Target, ...]:
     """The models as targets; refused where they do not take the target's inputs or name its classes otherwise."""
-    others = tuple(load_target(model, data=data, device=device, mean=mean, std=std) for model in models)
-    for model, other in zip(models, others, strict=True):
-        name = model if isinstance(model, str) else type(model).__name__
-        if other.spec.shape != target.spec.shape or other.spec.bounds != target.spec.bounds:
-            raise UsageError(f"--with {name} takes {other.spec}, the model under test {target.spec}")
-        if other.spec.classes != target.spec.classes:
-            raise UsageError(f"--with {name} has other classes than the model under test, or another order of them")
-        if other.fingerprint() == target.fingerprint():
-            raise UsageError(f"--with {name} is the model under test itself: the two can never disagree")
-    return others
+    return tuple(other_model("--with", model, target, data, device=device, mean=mean, std=std) for model in models)
+
+
+def other_model(flag: str, model: str | nn.Module | Target, target: Target, data: Data, **loading: Any) -> Target:
+    """Another model of the target's task, named by that flag; refused where it is none."""
+    other = load_target(model, data=data, **loading)
+    name = f"{flag} {model if isinstance(model, str) else type(model).__name__}"
+    if other.spec.shape != target.spec.shape or other.spec.bounds != target.spec.bounds:
+        raise UsageError(f"{name} takes {other.spec}, the model under test {target.spec}")
+    if other.spec.classes != target.spec.classes:
+        raise UsageError(f"{name} has other classes than the model under test, or another order of them")
+    if other.fingerprint() == target.fingerprint():
+        raise UsageError(f"{name} is the model under test itself: the two can never disagree")
+    return other
 
 
 def for_siblings(

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from assay.core.units import clock
 from assay.engines.evaluation import Share
-from assay.engines.hardened import NO_CONTROL, Hardened, Round, Tested, looked, title_of
+from assay.engines.hardened import Hardened, Round, Tested, looked, no_control, title_of
 from assay.outputs.screen import eval_line, fuzz_line, plain
 from assay.outputs.tables import before_after_table
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
@@ -21,19 +21,23 @@ def rounds_table(told: Hardened) -> Table:
         caption="fixed: failures never trained on that are right now; broken: clean inputs that were right for the "
         "original and are wrong now; fol: median of fresh PGD examples; * unreliable, see below",
     )
-    for column in ("round", "clean", *attacks, "worst case", "fol", "found", "selected", "fixed", "broken", "time"):
+    twins = any(done.made == "resistant" for done in told.rounds)
+    names = ("round", *(["model"] if twins else []), "clean", *attacks, "worst case", "fol")
+    for column in (*names, "found", "selected", "fixed", "broken", "time"):
         table.add_column(column, justify="right")
     for done in told.rounds:
-        table.add_row(*_cells(done), style="bold" if done.number == told.best else None)
+        cells = _cells(done, *([done.made] if twins else []))
+        table.add_row(*cells, style="bold" if done.number == told.best else None)
     return table
 
 
-def _cells(done: Round) -> list[str]:
+def _cells(done: Round, *made: str) -> list[str]:
     now = done.measured
     shares = (now.clean, *now.attacks.values(), now.worst)
     counts = (done.found, done.selected, f"{done.fixed} of {done.checked}", done.broken)
     return [
         f"{done.number}{'*' * now.unreliable}",
+        *made,
         *(f"{100 * share.accuracy:.1f} %" for share in shares),
         "–" if now.fol is None else f"{now.fol:.3g}",
         *(str(count) if done.number else "" for count in counts),
@@ -60,8 +64,8 @@ def test_tables(told: Hardened, test: Tested) -> list[Table]:
     title = title_of(told.protocol)
     white = before_after_table(_starred(test, test.white_box()), f"white box: {title}")
     white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {looked(test.looks)}"
-    if not told.best:
-        white.caption += f"\n{NO_CONTROL}"
+    if said := no_control(told.rounds[told.best]):
+        white.caption += f"\n{said}"
     static = before_after_table(_starred(test, test.static()), f"static: {title}")
     static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
     return [white, static]

@@ -88,7 +88,9 @@ class Screen:
 
 
 def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Cases, failures and rate of a fuzzing run."""
+    """Cases, failures and rate of a fuzzing run, or how far the training is that comes before it."""
+    if numbers.get("phase") == "resistant":
+        return f"building the resistant model, epoch {numbers['epoch']:.1f}", None
     rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
     return (
         f"{numbers['cases']} cases ({rate:.0f}/s), {numbers['failures']} failures, {numbers['seeds']} seeds done",

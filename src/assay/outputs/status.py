@@ -75,12 +75,14 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
 def _numbers(meta: Mapping[str, Any]) -> dict[str, Any]:
     warnings = meta.get("warnings", [])
     trust = {"unreliable": bool(warnings), "warnings": warnings}
-    return {"round": meta["round"], **meta["numbers"], **meta["counts"], **trust}
+    made = {"made": meta["made"]} if "made" in meta else {}
+    return {"round": meta["round"], **made, **meta["numbers"], **meta["counts"], **trust}
 
 
 def _round(told: dict[str, Any]) -> str:
     """A round of hardening in one line."""
     learned = f", {told['found']} found, {told['selected']} selected" if told["round"] else " (the original)"
+    learned += " (the resistant model)" if told.get("made") == "resistant" else ""
     trust = f", UNRELIABLE ({', '.join(told['warnings'])})" if told["unreliable"] else ""
     return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}{trust}"
 

@@ -6,14 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.core.registry import Bound, bind, lookup
-from assay.core.specs import Params, Step, did_you_mean, split, step, written
+from assay.core.registry import Bound, bind, lookup, names
+from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, split, step, written
 from assay.core.units import budget, number
 
 # Which kind of stage each field of a recipe names: those of fuzzing, of which some are lists, and those of hardening.
-FIELDS = {"seeds": "seeder", "schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
-LISTS = {"objective": "score", "score": "score", "valid": "filter", "keep": "filter"}
-OPTIONAL = {"coverage": "criterion", "strategy": "strategy"}
+FIELDS = {"schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
+LISTS = {
+    "seeds": "seeder",
+    "objective": "score",
+    "score": "score",
+    "valid": "filter",
+    "keep": "filter",
+    "opinions": "oracle",
+}
+OPTIONAL = {"coverage": "criterion", "strategy": "strategy", "resistant": "trainer"}
 WORDS = {
     "layers": "auto",
     "counted": "all",
@@ -27,9 +34,12 @@ COUNTED = ("all", "failures")
 class Recipe:
     """A system: the stages of a campaign, each a name or (name, parameters).
 
-    Fuzzing mutates seeds (``mutate``, climbing the sum of the ``objective``'s scores where it asks for a slope), notes
-    each case's ``score``, drops cases that not all of ``valid`` accept, goes on from those that any of ``keep`` accepts
-    (all, where there is none), and stores those for which the ``oracle`` fires. Where it has a criterion of
+    ``seeds`` is a chain: each step a seeder, or a filter that drops what it refuses. Fuzzing mutates seeds (``mutate``,
+    climbing the sum of the ``objective``'s scores where it asks for a slope), notes each case's ``score``, drops cases
+    that not all of ``valid`` accept, goes on from those that any of ``keep`` accepts (all, where there is none), and
+    stores those for which the ``oracle`` fires; ``opinions`` are oracles that are only counted. Where it has a trainer
+    ``resistant``, what is tested is a resistant model built by it from the one that was given, the vulnerable one,
+    unless both are given. Where it has a criterion of
     ``coverage`` over neurons of ``layers``, each case's gain is known to the rules; with ``counted="failures"`` only
     failures cover anything. A ``strategy`` chooses the neurons that the score ``neurons`` pushes. ``alone`` names the
     recipe to run in place of one that compares models where there is no other model. Hardening then picks cases with
@@ -41,13 +51,15 @@ class Recipe:
     summary: str
     mutate: Step
     paper: str = ""
-    seeds: Step = "correct"
+    seeds: Step | tuple[Step, ...] = "correct"
     schedule: Step = "per_seed"
     oracle: Step = "wrong_label"
     objective: tuple[str, ...] = ()
     score: tuple[Step, ...] = ()
     valid: tuple[Step, ...] = ()
     keep: tuple[Step, ...] = ()
+    opinions: tuple[Step, ...] = ()
+    resistant: Step = ""
     coverage: Step = ""
     strategy: Step = ""
     layers: str = "auto"
@@ -64,7 +76,7 @@ class Stages:
     """The fuzzing part of a recipe with its stages found and their parameters checked; lists by name."""
 
     name: str
-    seeds: Bound
+    seeds: Mapping[str, Bound]
     schedule: Bound
     mutate: Bound
     oracle: Bound
@@ -73,6 +85,8 @@ class Stages:
     score: Mapping[str, Bound]
     valid: Mapping[str, Bound]
     keep: Mapping[str, Bound]
+    opinions: Mapping[str, Bound]
+    resistant: Bound | None = None
     coverage: Bound | None = None
     strategy: Bound | None = None
     layers: str = "auto"
@@ -85,9 +99,11 @@ class Stages:
         return {need for bound in (*single, *several, *guides) for need in bound.entry.needs}
 
     def config(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"name": self.name, **{field: getattr(self, field).text for field in FIELDS}}
+        chain = [bound.text for bound in self.seeds.values()]
+        told: dict[str, Any] = {"name": self.name, "seeds": chain if len(chain) > 1 else chain[0]}
+        told |= {field: getattr(self, field).text for field in FIELDS}
         told["objective"] = [f"{self.weights[name]:g} * {bound.text}" for name, bound in self.objective.items()]
-        for field in ("score", "valid", "keep"):
+        for field in ("score", "valid", "keep", "opinions"):
             told[field] = [bound.text for bound in getattr(self, field).values()]
         for field in OPTIONAL:
             told[field] = [] if getattr(self, field) is None else getattr(self, field).text
@@ -141,15 +157,28 @@ def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -
             raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, known)}")
     one: dict[str, Any] = {field: _bound(kind, chosen[field], offered) for field, kind in FIELDS.items()}
     many: dict[str, Any] = {
-        field: {name: bind(kind, ref, params, offered) for name, (_, ref, params) in chosen[field].items()}
+        field: {
+            name: bind(_kind_in(field, ref, kind), ref, params, offered)
+            for name, (_, ref, params) in chosen[field].items()
+        }
         for field, kind in LISTS.items()
     }
+    if not many["seeds"]:
+        raise UsageError("a recipe needs seeds; give a seeder: --set seeds=correct")
     guides: dict[str, Any] = {
         field: _bound(kind, chosen[field], offered) for field, kind in OPTIONAL.items() if chosen[field][0]
     }
     weights = {name: weight for name, (weight, _, _) in chosen["objective"].items()}
     _check_guides(guides, words)
     return Stages(recipe.name, **one, weights=weights, **many, **guides, **words)
+
+
+def _kind_in(field: str, ref: Any, kind: str) -> str:
+    """The kind of a member of a list; a chain of seeds may hold filters too."""
+    by_name = isinstance(ref, str) and python_file(ref) is None
+    if field != "seeds" or not by_name or canonical(ref) in map(canonical, names(kind)):
+        return kind
+    return "filter" if canonical(ref) in map(canonical, names("filter")) else kind
 
 
 def _check_guides(guides: Mapping[str, Bound], words: Mapping[str, str]) -> None:
@@ -214,11 +243,16 @@ def _change_one(chosen: dict[str, Any], field: str, parameter: str, value: Any) 
 
 
 def _change_list(chosen: dict[str, Any], field: str, rest: str, value: Any) -> None:
-    """``keep=…`` a new list, ``keep.rises.strict`` a parameter of a member, ``objective.fol`` a weight."""
+    """``keep=…`` a new list, ``keep.rises.strict`` a parameter of a member, ``objective.fol`` a weight.
+
+    Of seeds that are one step alone, its name may be left out: ``seeds.count``.
+    """
     if not rest:
         chosen[field] = _members(field, value)
         return
     name, _, parameter = rest.partition(".")
+    if field == "seeds" and not parameter and len(chosen[field]) == 1:
+        name, parameter = next(iter(chosen[field])), name
     if name not in chosen[field]:
         raise UsageError(f"{field} has no member {name!r}; {did_you_mean(name, chosen[field])}")
     if parameter:
@@ -236,7 +270,7 @@ def _members(field: str, given: Any) -> dict[str, tuple[float, Any, Params]]:
     {'fol': (1.0, 'fol', {}), 'rivals': (-2.0, 'rivals', {'k': 3})}
     """
     members: dict[str, tuple[float, Any, Params]] = {}
-    for part in split(given) if isinstance(given, str) else given:
+    for part in split(given) if isinstance(given, str) else [given] if _is_step(given) else given:
         weight, text = 1.0, part
         if field == "objective" and isinstance(part, str):
             match = re.fullmatch(r"\s*(-)?\s*(?:([0-9.eE+-]+)\s*\*)?\s*(.+)", part, re.DOTALL)
@@ -249,3 +283,8 @@ def _members(field: str, given: Any) -> dict[str, tuple[float, Any, Params]]:
             raise UsageError(f"{field} names {name} twice")
         members[name] = (weight, ref, params)
     return members
+
+
+def _is_step(given: Any) -> bool:
+    """Whether this is one step, a name with its parameters, and not a list of steps."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)

@@ -81,7 +81,7 @@ class Look:
                 view = view.note(**self._pushed(bench, view))
             bent = any("grad" in bound.entry.needs for bound in (*self.objective.values(), *self.scores.values()))
             if bent:
-                loss = cross_entropy(logits, cases.y).sum()
+                loss = cross_entropy(logits, cases.reference).sum()
                 double = self.curvature == "double"
                 (gradient,) = torch.autograd.grad(loss, x, create_graph=double, retain_graph=True)
                 view = view.note(gradient=gradient if double else gradient.requires_grad_())
@@ -113,18 +113,23 @@ class Look:
         """The gradient of the objective in x, through the loss's gradient too."""
         x, gradient, logits = view.x, view.info["gradient"], view.info["logits"]
         if self.curvature == "double":
-            return torch.autograd.grad(total, x)[0]
-        (v,) = torch.autograd.grad(total, gradient, retain_graph=True, allow_unused=True, materialize_grads=True)
+            return _grad(total, x)
+        v = _grad(total, gradient, keep=True)
         if self.curvature == "forward":
-            return torch.autograd.grad(total, x)[0] + _hessian_product(bench, x, view.y, v)
+            return _grad(total, x) + _hessian_product(bench, x, view.reference, v)
         with forward_ad.dual_level(), torch.no_grad():
             pushed = forward_ad.unpack_dual(bench.target(forward_ad.make_dual(x.detach(), v))).tangent
-        (pull,) = torch.autograd.grad(cross_entropy(logits, view.y).sum(), logits, create_graph=True)
+        (pull,) = torch.autograd.grad(cross_entropy(logits, view.reference).sum(), logits, create_graph=True)
         return torch.autograd.grad(total + (pull * pushed).sum(), x)[0]
 
     @staticmethod
     def _values(scores: Mapping[str, Bound], bench: Bench, cases: Cases) -> dict[str, Tensor]:
         return {name: score(bench, cases) for name, score in scores.items()}
+
+
+def _grad(total: Tensor, x: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient, 0 where there is none: an objective of FOL alone depends on x through the loss's gradient only."""
+    return torch.autograd.grad(total, x, retain_graph=keep, allow_unused=True, materialize_grads=True)[0]
 
 
 def at_seed(cases: Cases) -> Tensor:

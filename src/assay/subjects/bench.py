@@ -130,7 +130,7 @@ class Bench:
         return cases.info["logits"] if "logits" in cases.info else answer(self.target, cases.x, self.chunks)
 
     def gradient(self, cases: Cases) -> Tensor:
-        """The gradient of the cross-entropy in the input: the ``gradient`` column, else asked for, (N, *shape)."""
+        """The gradient of the reference's cross-entropy: the ``gradient`` column, else asked for, (N, *shape)."""
         if "gradient" in cases.info:
             return cases.info["gradient"]
 
@@ -140,16 +140,16 @@ class Bench:
                 loss = cross_entropy(self.target(here), y.to(self.target.device))
             return torch.autograd.grad(loss.sum(), here)[0]
 
-        return self.chunks.map(ask, cases.x, cases.y)
+        return self.chunks.map(ask, cases.x, cases.reference)
 
     def others(self, cases: Cases) -> Tensor:
-        """The scores of the target's siblings, (N, models, K): the column ``others`` where it is filled, else asked."""
-        if "others" in cases.info and cases.info["others"].shape[1]:
-            return cases.info["others"]
-        siblings = [model for role, model in self.roles.items() if role.startswith("sibling")]
-        if not siblings:
+        """The scores of the other models, (N, models, K): the column ``others`` where it has them all, else asked."""
+        told = cases.info.get("others")
+        if told is not None and told.shape[1] >= max(1, len(self.roles)):
+            return told
+        if not self.roles:
             raise UsageError("models are compared here, and there is none beside the target; give one: --with MODEL")
-        return torch.stack([answer(model, cases.x, self.chunks) for model in siblings], 1)
+        return torch.stack([answer(model, cases.x, self.chunks) for model in self.roles.values()], 1)
 
     def seen(self, cases: Cases) -> Seen:
         """What the observer sees of the cases: their columns where a step has filled them, else asked for."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assay.core.cases import UNLABELLED, Cases, InputSpec
+from assay.core.cases import MINED, UNLABELLED, Cases, InputSpec
 from assay.core.errors import UsageError
 
 
@@ -85,6 +85,23 @@ def test_with_x_keeps_labels_and_origins() -> None:
     other = three().with_x(torch.ones(3, 5))
     assert other.x.shape == (3, 5)
     assert other.y.tolist() == [7, 8, 9]
+
+
+def test_the_reference_is_what_was_mined_else_the_label() -> None:
+    cases = three()
+    assert cases.reference is cases.y
+    mined = cases.note(mined=torch.tensor([1, 2, 3]))
+    assert mined.reference.tolist() == [1, 2, 3]
+    assert mined.y.tolist() == [7, 8, 9]
+    assert mined[1:].reference.tolist() == [2, 3]
+    assert mined.drop(MINED).reference is cases.y
+
+
+def test_the_parent_is_the_seed_else_the_case_itself() -> None:
+    cases = three()
+    assert cases.parent is cases.x
+    seeds = torch.zeros(3, 2)
+    assert cases.note(seed_x=seeds).parent is seeds
 
 
 def test_to_moves_every_column() -> None:

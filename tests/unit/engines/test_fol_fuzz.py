@@ -315,7 +315,7 @@ def test_the_two_recipes_are_those_of_the_specification() -> None:
     assert (paper.schedule.params["only_kept"], code.schedule.params["only_kept"]) == (True, False)
     assert (paper.schedule.params["order"], code.schedule.params["order"]) == ("last", "first")
     assert (paper.schedule.params["apart"], code.schedule.params["apart"]) == (0.05, 0.0)
-    assert code.seeds.params == {"count": 1000, "least": 0.001}
+    assert code.seeds["steep"].params == {"count": 1000, "least": 0.001}
 
 
 def test_idle_lanes_change_nothing(digits_model: str, digits: Data, monkeypatch: pytest.MonkeyPatch) -> None:

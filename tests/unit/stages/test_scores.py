@@ -138,6 +138,8 @@ SCORES = [
     "zol",
     "gini",
     "entropy",
+    "lib",
+    "lib(beta=0)",
     "max_p",
     "margin",
     "true_prob",

@@ -19,7 +19,7 @@ from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.final_look import last_look, last_result
 from assay.engines.found import load_failures, summary
-from assay.engines.hardened import NO_CONTROL, Round, looked
+from assay.engines.hardened import Round, looked, no_control
 from assay.engines.rounds import rounds_of
 from assay.engines.stored import class_names
 from assay.outputs.tables import coverage_facts, percent
@@ -61,7 +61,7 @@ def report(run: str | Path) -> Path:
         style=here.joinpath("style.css").read_text(encoding="utf-8"),
         begin=begin,
         facts=_facts(folder),
-        numbers=_numbers(folder),
+        numbers=_numbers(folder, rounds),
         requirement=_requirement(folder),
         rounds=_rounds(rounds),
         spoiled=_spoiled(rounds),
@@ -94,7 +94,7 @@ def _facts(folder: Store) -> dict[str, str]:
     }
 
 
-def _numbers(folder: Store) -> list[dict[str, Any]]:
+def _numbers(folder: Store, rounds: list[Round]) -> list[dict[str, Any]]:
     """Evaluations committed to the run, as tables: one column a model."""
     tables = []
     for line in folder.commits("numbers"):
@@ -102,7 +102,8 @@ def _numbers(folder: Store) -> list[dict[str, Any]]:
     look = last_look(folder)
     if look is None:
         return tables
-    said = [looked(len(list(folder.commits("final")))), *([] if look.meta["best"] else [NO_CONTROL])]
+    without = no_control(rounds[look.meta["best"]])
+    said = [looked(len(list(folder.commits("final")))), *([without] if without else [])]
     for name in look.meta["tables"]:
         table = json.loads(folder.file(name))
         tables.append(table | {"note": " ".join([table["note"], *(f"{line.capitalize()}." for line in said)])})
@@ -129,13 +130,14 @@ def _requirement(folder: Store) -> dict[str, Any] | None:
 def _rounds(rounds: list[Round]) -> list[dict[str, str]]:
     """The rounds of a hardening run, as text; a star where a check spoils the numbers."""
     rows = []
+    twins = any(done.made == "resistant" for done in rounds)
     for done in rounds:
-        now = done.measured
+        now, made = done.measured, {"model": done.made} if twins else {}
         shares = {name: percent(share) for name, share in now.shares().items()}
         fol = {"FOL": "–" if now.fol is None else f"{now.fol:.3g}"}
         counts = {"found": f"{done.found}", "selected": f"{done.selected}"}
         counts |= {"fixed": f"{done.fixed} of {done.checked}", "broken": f"{done.broken}"}
-        rows.append({"round": f"{done.number}{'*' * now.unreliable}", **shares, **fol, **counts})
+        rows.append({"round": f"{done.number}{'*' * now.unreliable}", **made, **shares, **fol, **counts})
     return rows
 
 

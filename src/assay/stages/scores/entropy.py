@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from assay.core import losses
 from assay.core.cases import Cases
 from assay.core.registry import register
 from assay.subjects.bench import Bench
@@ -10,6 +11,4 @@ from assay.subjects.bench import Bench
 @register("score", needs=("logit",))
 def entropy(bench: Bench, cases: Cases) -> Tensor:
     """The entropy of the target's probabilities, in nats: larger where it is less sure."""
-    # Through the logarithm of p, where p·log p has slope 0 at p = 0; through p itself it has slope -inf.
-    log = bench.logits(cases).log_softmax(1)
-    return -(log.exp() * log).sum(1)
+    return losses.entropy(bench.logits(cases))

@@ -12,4 +12,4 @@ from assay.subjects.bench import Bench
 def zol(bench: Bench, cases: Cases) -> Tensor:
     """The cross-entropy of each case: larger is stronger, among cases of one seed."""
     logits = bench.logits(cases)
-    return cross_entropy(logits, cases.y.to(logits.device))
+    return cross_entropy(logits, cases.reference.to(logits.device))

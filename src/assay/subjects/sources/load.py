@@ -11,7 +11,7 @@ from torch import nn
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.registry import bind
-from assay.core.specs import Params, Step, python_file, step
+from assay.core.specs import Params, Step, python_file, split, step
 from assay.core.userfile import load_object
 from assay.subjects.bench import Data
 from assay.subjects.counted import Counted
@@ -151,10 +151,14 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
     if "seen" in told:  # hardened: what the start was trained with, None where nobody knows, and what came after
         seen = told["seen"]
         return tuple(_seen(step(attack)) for attack in seen) if isinstance(seen, list) else None
-    attack = step(told["trainer"])[1].get("attack")
-    if attack is None:
-        return ()
-    return (_seen(step(attack)),)
+    return tuple(attacks_in(step(told["trainer"])[1]))
+
+
+def attacks_in(params: Mapping[str, Any]) -> list[tuple[str, Params]]:
+    """The attacks among a stage's parameters: ``attack`` is one, ``attacks`` a comma list."""
+    one, several = params.get("attack"), params.get("attacks")
+    texts = [*([one] if isinstance(one, str) else []), *(split(several) if isinstance(several, str) else [])]
+    return [_seen(step(text)) for text in texts]
 
 
 def _seen(attack: tuple[str, Params]) -> tuple[str, Params]:
