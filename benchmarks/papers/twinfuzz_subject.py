@@ -15,9 +15,9 @@ from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
 from assay.core.specs import step
 from assay.engines.train import train
-from assay.stages.trainers.kept_back import among, kept_back
+from assay.stages.trainers.kept_back import Parted, among, kept_back
 from assay.stages.trainers.loop import State
-from assay.stages.trainers.resistant import Heap, heap_for
+from assay.stages.trainers.resistant import heap_for
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import load_target, module_of
@@ -101,10 +101,10 @@ class Twins:
         self.splits = Splits(data, *(moved_to(self.host.part(p), self.device) for p in parts))
 
     @functools.cached_property
-    def heap(self) -> Heap:
+    def heap(self) -> Parted:
         """What the resistant net was trained on beside the clean images, and the part kept back: made once more."""
         made = heap_for(self.fit, self.vulnerable, self.host.part("train").cases, Stream(self.seed, ("train",)))
-        return Heap(made.learn.to(self.device), made.check.to(self.device))
+        return Parted(made.learn.to(self.device), made.check.to(self.device))
 
     @functools.cached_property
     def seeds_from(self) -> Data:

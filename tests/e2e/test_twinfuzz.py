@@ -47,19 +47,36 @@ def test_fuzz_status_report_select_export(
     pair = ["fuzz", digits_model, *BASE, "--resistant", resistant, "--cases", "600", "--run", "first"]
     shown = out_of(pair, capsys)
     assert "seeds left by each step" in shown
-    assert "attacked 296, quality 178, agreed" in " ".join(shown.split())
     assert "cases that left the mined class" in shown
     assert "levels of the seeds" in shown
     assert "without a label" not in shown
+    flat = " ".join(shown.split())
+    assert f"tested model │ {resistant} " in flat
+    assert f"vulnerable model │ {digits_model} " in flat
     told = json.loads(out_of([*pair, "--json"], capsys))
     assert told["opinions"]["leaves"] > told["failures"] == told["wrong"] > 0
     assert list(told["seeding"]["steps"]) == ["attacked", "quality", "agreed"]
 
+    assert list(told["quality"]["scores"]) == ["fol", "zol", "entropy", "lib"]
+
     status = json.loads(out_of(["status", "first", "--json"], capsys))
     assert (status["failures"], status["damage"]) == (told["failures"], [])
-    page = Path(json.loads(out_of(["report", "first", "--json"], capsys))["report"]).read_text()
-    assert "twinfuzz" in page
-    assert "Failures" in page
+    assert (status["opinions"], status["seeding"]) == (told["opinions"], told["seeding"])
+    assert (status["models"]["tested"], status["models"]["vulnerable"]) == (resistant, digits_model)
+    shown = " ".join(out_of(["status", "first"], capsys).split())
+    page = " ".join(Path(json.loads(out_of(["report", "first", "--json"], capsys))["report"]).read_text().split())
+    chain = ", ".join(f"{name} {count}" for name, count in told["seeding"]["steps"].items())
+    for text in (flat, shown, page):
+        assert f"of 300: {chain}" in text
+        assert f"ssim {told['seeding']['levels']['ssim']:.3f}" in text
+        assert str(told["opinions"]["leaves"]) in text
+    assert f"The resistant model fails on <strong>{told['failures']}</strong> cases" in page
+    assert f"Tested <code>{resistant}</code>, vulnerable model <code>{digits_model}</code>" in page
+    assert "; the vulnerable model says " in page
+    assert "by others" not in page
+    assert "stands for it" not in page
+    scores = ", ".join(f"{name} {score:.3g}" for name, score in told["quality"]["scores"].items())
+    assert f"<dt>scores (median)</dt><dd>{scores}</dd>" in page
     pick = json.loads(out_of(["select", "first", "--by", "top(score=gini)", "-k", "10", "--json"], capsys))
     assert pick["picked"] == 10
     write = ["export", "first", "--to", "npz", "--selected", str(pick["selection"]), "--out", "ten.npz", "--json"]
@@ -69,11 +86,15 @@ def test_fuzz_status_report_select_export(
 
 
 def test_a_built_one_lies_in_the_run_and_can_be_used(
-    built: Path, resistant: str, capsys: pytest.CaptureFixture[str]
+    built: Path, resistant: str, digits_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out_of(["select", str(built), "--by", "top(score=gini)", "-k", "5", "--quiet"], capsys)
-    assert json.loads(out_of(["status", str(built), "--json"], capsys))["damage"] == []
-    assert "Failures" in Path(json.loads(out_of(["report", str(built), "--json"], capsys))["report"]).read_text()
+    status = json.loads(out_of(["status", str(built), "--json"], capsys))
+    assert status["damage"] == []
+    assert status["models"]["tested"] == f"resistant model built from {digits_model}"
+    page = Path(json.loads(out_of(["report", str(built), "--json"], capsys))["report"]).read_text()
+    assert "Failures" in page
+    assert f"<code>resistant model built from {digits_model}</code>" in page
     write = ["export", str(built), "--to", "npz", "--out", "all.npz", "--json"]
     assert json.loads(out_of(write, capsys))["cases"] == json.loads((built / "stats.json").read_text())["failures"]
     result = json.loads(out_of(["eval", resistant, "--data", "all.npz", "--eps", "0.01", "--json"], capsys))
@@ -121,7 +142,7 @@ def test_a_chain_of_ones_own(
     base = ["fuzz", digits_model, "--config", str(file), "--data", "digits/train[:100]", "--eps", "0.2", "--json"]
     told = json.loads(out_of([*base, "--resistant", resistant, "--cases", "100", "--run", "a"], capsys))
     assert list(told["seeding"]["steps"]) == ["attacked", "ssim"]
-    assert (told["seeding"]["steps"]["attacked"], told["seeding"]["levels"]) == (60, {})
+    assert (told["seeding"]["steps"]["attacked"], told["seeding"]["levels"]) == (60, {"ssim": 0.8})
     plain = ["fuzz", digits_model, "--data", "digits/train[:100]", "--recipe", "robot-code", "--json"]
     told = json.loads(out_of([*plain, "--set", "seeds.count=5", "--cases", "50", "--run", "b"], capsys))
     assert told["seeding"]["steps"] == {"steep": 5}
@@ -138,7 +159,7 @@ def test_a_chain_of_ones_own(
         (["--set", "seeds=attacked"], "ssim knows its level from the seeds"),
         (["--resistant", "lenet5@nowhere.safetensors"], "nowhere.safetensors"),
         (["--recipe", "robot", "--resistant", "SAME"], "knows no resistant model"),
-        (["--resistant", "SAME"], "the model under test itself"),
+        (["--resistant", "SAME"], "the vulnerable model itself"),
         (["--recipe", "robot", "--set", "oracle=agreed"], "asks a vulnerable model beside the resistant one"),
     ],
 )
@@ -160,15 +181,34 @@ def test_without_labels(digits_model: str, resistant: str, capsys: pytest.Captur
     assert "--training" in capsys.readouterr().err
     shown = " ".join(out_of([*base, "--resistant", resistant, "--run", "b"], capsys).split())
     assert "seeds without a label" in shown
-    assert "failures and wrong answers are by what the models say of the clean input" in shown
+    assert "failures are by what the vulnerable model says of the clean input" in shown
     assert "needs labels" in shown
     told = json.loads(out_of([*base, "--resistant", resistant, "--run", "b", "--json"], capsys))
     assert told["seeding"]["unlabelled"] == told["stats"]["seed_list"] > 0
     built = json.loads(out_of([*base, *SMALL, "--training", "digits", "--run", "c", "--json"], capsys))
     assert built["failures"] > 0
     assert (Path(built["run"]) / "models/resistant.safetensors").exists()
-    page = Path(json.loads(out_of(["report", "b", "--json"], capsys))["report"])
-    assert page.exists()
+    page = Path(json.loads(out_of(["report", "b", "--json"], capsys))["report"]).read_text()
+    verdict = " ".join(page.partition('<p class="lead">')[2].partition("</p>")[0].split())
+    seeds = told["seeding"]["seeds"]
+    assert f"{seeds} of {seeds} seeds have none, and what the vulnerable model says of the clean input" in verdict
+    assert "the first class is what the vulnerable model says of it" in page
+    status = " ".join(out_of(["status", "b"], capsys).split())
+    assert f"{seeds}: failures are by what the vulnerable model says" in status
+
+
+def test_words_are_about_what_was_mined(digits_model: str, resistant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the label stays the reference, no class was mined, and what leaves it is wrong."""
+    base = ["fuzz", digits_model, *BASE, "--resistant", resistant, "--cases", "300"]
+    both = ["--set", "opinions=leaves,leaves_wrong,agreed"]
+    shown = out_of([*base, *both, "--run", "a"], capsys)
+    for name in ("cases that left the mined class  ", "left the mined class and are wrong", "both models agree, wr"):
+        assert name in shown
+    for number, changes in enumerate((["seeds.agreed.reference=label"], ["seeds=correct", "valid=within"])):
+        words = [word for change in changes for word in ("--set", change)]
+        shown = out_of([*base, *words, "--run", f"b{number}"], capsys)
+        assert "cases that left the class of their label" in shown
+        assert "mined" not in shown
 
 
 def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,8 +61,7 @@ def seeds(n: int = 120) -> Data:
 def planted(**changes: Any) -> Found:
     """With the paper's seeds: what fools the vulnerable one, and whether it carries over is for mining to say."""
     changes = {"seeds.attacked.model": "vulnerable", **changes}
-    twins = {"resistant": Planted(True), "run": "twins", "eps": 0.25, "changes": changes}
-    return fuzz("twinfuzz", Planted(False), seeds(), **twins)
+    return fuzz("twinfuzz", Planted(False), seeds(), resistant=Planted(True), run="twins", eps=0.25, changes=changes)
 
 
 def test_it_finds_the_far_end_of_a_hole_that_both_models_have() -> None:

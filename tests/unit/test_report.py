@@ -1,12 +1,24 @@
 """The report: what it shows, and what it does not let through."""
 
+import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import assay
 from assay.core import store
+from assay.outputs.models import Models
+from assay.outputs.seeding import labelled_by
+from assay.outputs.status import readable, run_status
+from assay.subjects.sources.load import load_target, module_of
+
+
+def lead(page: Path) -> str:
+    """The verdict line of a page."""
+    return " ".join(page.read_text().partition('<p class="lead">')[2].partition("</p>")[0].split())
 
 
 @pytest.fixture
@@ -48,6 +60,51 @@ def test_damage_is_named_and_the_good_part_shown(page: Path) -> None:
     assert "Damaged: journal.jsonl" in text
     assert "Failures" in text
     assert store.read(run).damage
+
+
+def test_the_target_of_one_model_is_named_and_its_seeds_are_told(page: Path, digits_model: str) -> None:
+    run = store.read(page.parents[1])
+    seeds = next(run.commits("seeds")).meta["seeds"]
+    assert lead(page).startswith("The target fails on <strong>")
+    assert f"Target <code>{digits_model}</code>, data <code>digits/train[:150]</code>." in lead(page)
+    assert "Without labels" not in lead(page)
+    text = page.read_text()
+    assert f"<dt>seeds</dt><dd>{seeds}, {run.totals('fuzz')['seeds']} worked</dd>" in text
+    assert "vulnerable" not in text
+    assert "scores (median)" not in text, "noise has none"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "others", "words"), [("noise", 0, "the model says"), ("deepxplore", 1, "the models say")]
+)
+def test_made_up_labels_are_told_in_the_verdict(digits_model: str, recipe: str, others: int, words: str) -> None:
+    data = assay.load_data("digits/train[:60]")
+    bare = replace(data, cases=assay.Cases.of(data.cases.x))
+    torch.manual_seed(0)
+    net = module_of(load_target(digits_model, data=data))
+    for weight in (other := copy.deepcopy(net)).parameters():
+        weight.data += 0.05 * torch.randn_like(weight)
+    found = assay.fuzz(recipe, net, bare, run="bare", eps=0.4, siblings=[other][:others], cases=200)
+    page = assay.report(found.run)
+    count = found.seeding["seeds"]
+    assert 0 < count <= 60
+    assert f"{count} of {count} seeds have none, and what {words} of the clean input stands for it" in lead(page)
+    told = readable(run_status(store.read(found.run)))["seeds without a label"]
+    assert told.startswith(f"{count}: failures are by what {words} of the clean input")
+
+
+@pytest.mark.parametrize(
+    ("steps", "models", "words"),
+    [
+        (["correct"], Models("a"), "the model says"),
+        (["agreed"], Models("a", None, ("b",)), "the models say"),
+        (["drawn", "correct"], Models("a", None, ("b",)), "the model says"),
+        (["attacked", "quality", "agreed"], Models("r", "v"), "the vulnerable model says"),
+        (["correct"], Models("r", "v"), "the resistant model says"),
+    ],
+)
+def test_whose_word_stands_for_a_label(steps: list[str], models: Models, words: str) -> None:
+    assert labelled_by({"steps": dict.fromkeys(steps, 1)}, models) == words
 
 
 def test_a_run_without_failures_says_so(digits_model: str) -> None:

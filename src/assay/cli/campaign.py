@@ -57,11 +57,11 @@ class Campaign:
     def settings(self) -> dict[str, Any]:
         """What the engine takes by the same name."""
         plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
-        normalisation: dict[str, Any] = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
-        normalisation |= {"siblings": tuple(self.tables["target"].get("with", ()))}
-        normalisation |= {"resistant": self.tables["target"].get("resistant")}
+        models: dict[str, Any] = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
+        models |= {"siblings": tuple(self.tables["target"].get("with", ()))}
+        models |= {"resistant": self.tables["target"].get("resistant")}
         size = {k: v for k, v in self.tables["data"].items() if k in ("size", "training")}
-        return plain | normalisation | size | self.tables.get("budget", {})
+        return plain | models | size | self.tables.get("budget", {})
 
 
 def campaign_of(

@@ -64,6 +64,7 @@ def fuzz(
     from assay.engines.quality import quality_of, witness_of
     from assay.engines.siblings import for_siblings
     from assay.engines.stored import identity_of
+    from assay.outputs.models import built_facts, built_numbers, models_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
@@ -111,22 +112,27 @@ def fuzz(
             progress=screen,
             **campaign.settings,
         )
-    quality = quality_of(store.read(found.run), judge, named) if found.failures else None
+    kept = store.read(found.run)
+    quality = quality_of(kept, judge, named) if found.failures else None
+    protocol = identity_of(kept)
     if json:
-        protocol = identity_of(store.read(found.run))
-        told = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
+        told: dict[str, Any] = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
+        told |= {"resistant": built_numbers(kept)} if any(kept.commits("resistant")) else {}
         options.print_json(found.to_json() | told)
     else:
+        models = models_of(protocol)
         facts = {
             "run": found.run,
             "recipe": found.recipe,
-            **seeding_facts(found),
+            **models.facts(),
+            **built_facts(kept),
+            **seeding_facts(found.seeding, found.seeds, models),
             "cases tried": found.cases,
             "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
-            **({"of these the target is wrong on": found.wrong} if found.wrong != found.failures else {}),
+            **({f"of these the {models.role} is wrong on": found.wrong} if found.wrong != found.failures else {}),
             "seeds broken": found.broken,
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
-            **opinion_facts(found),
+            **opinion_facts(found.opinions, found.seeding, models),
             **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
             "flaky": found.flaky,

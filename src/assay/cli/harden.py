@@ -38,7 +38,7 @@ def harden(
         list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
     ] = None,
     no_control: Annotated[
-        bool, typer.Option("--no-control", help="Do not train the original as long without cases, to compare.")
+        bool, typer.Option("--no-control", help="Do not train the model as long without cases, to compare.")
     ] = False,
     out: Annotated[str | None, typer.Option(help="Also write the best model here: NAME.safetensors.")] = None,
     seed: options.Seed = 0,
@@ -102,14 +102,23 @@ def harden(
 
 
 def _show(told: "Hardened", out: str | None) -> None:
-    from assay.outputs.harden_tables import rounds_table, test_tables, verdict_table, warning_lines
+    from assay.outputs.harden_tables import (
+        comparison_line,
+        eps_line,
+        rounds_table,
+        test_tables,
+        verdict_table,
+        warning_lines,
+    )
     from assay.outputs.show import show
 
     show(rounds_table(told))
     for table in test_tables(told, told.test) if told.test is not None else []:
         show(table)
+    if line := comparison_line(told):
+        typer.echo(line)
     show(verdict_table(told))
-    for line in warning_lines(told):
+    for line in (*warning_lines(told), *filter(None, [eps_line(told)])):
         typer.echo(line)
     best = told.rounds[told.best]
     if told.best:

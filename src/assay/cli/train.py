@@ -87,16 +87,12 @@ def train(
         options.print_json(done.to_json())
         return
     test = f"{data}/test" if splits.test is not None and data is not None else "TEST-DATA"
-    held = f"accuracy under attack, {done.score:.4f}" if done.score >= 0 else "no epoch kept the clean accuracy"
+    chosen = f"accuracy under attack, {done.score:.4f}" if done.score >= 0 else "no epoch kept the clean accuracy"
     facts = {
         "weights": done.out,
         "best epoch": f"{done.best_epoch} of {done.epochs}",
         "validation accuracy": f"{done.val_accuracy:.4f}",
-        **(
-            {"chosen by": held if done.score >= 0 else "no epoch kept the clean accuracy"}
-            if done.score != done.val_accuracy
-            else {}
-        ),
+        **({"chosen by": chosen} if done.score != done.val_accuracy else {}),
         "seconds": f"{done.seconds:.1f}",
     }
     show(facts_table(facts))

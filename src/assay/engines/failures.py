@@ -9,6 +9,7 @@ from assay.core import norms
 from assay.core.cases import MINED, Cases
 from assay.core.images import ssim, unit_range
 from assay.engines.parents import line_columns
+from assay.engines.seeding import LABELLED
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
 from assay.subjects.target import Target
@@ -41,6 +42,7 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], target: Target
         "seed": place,
         **{name: failing.info[name] for name in (*STORED, *scores, *line_columns(failing))},
         **{name: failing.info[name] for name in SOMETIMES if name in failing.info},
+        **({LABELLED: seeds.info[LABELLED][rows][place]} if LABELLED in seeds.info else {}),
         "linf": norms.size(delta, "linf"),
         "l2": norms.size(delta, "l2"),
         # Similarity is defined for images only; elsewhere the column says so by -1.

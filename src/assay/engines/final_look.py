@@ -10,8 +10,9 @@ from assay.core.cases import Cases
 from assay.core.journal import Line
 from assay.core.randomness import Stream
 from assay.core.store import Store
-from assay.engines.hardened import Tested, numbers_tables, often
+from assay.engines.hardened import Tested, numbers_tables
 from assay.engines.hardening_models import Models
+from assay.engines.hardening_words import often
 from assay.engines.resistant_model import heap_in
 from assay.engines.rounds import Setting, Tell, round_name
 from assay.engines.yardstick import Yardstick

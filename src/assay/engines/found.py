@@ -12,6 +12,7 @@ from assay.core.cases import Cases
 from assay.core.errors import NothingToTest
 from assay.core.shards import decode
 from assay.core.store import Store
+from assay.engines.seeding import seeding
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class Found:
     wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired and ``opinions`` how
     often each oracle that only gives its opinion, over all valid cases; ``seeding`` how the seeds came about: of how
     many cases each step of the chain left how many, at which levels, and how many of the seeds have no label of their
-    own, so that ``failures`` and ``wrong`` are by what the models say of the clean parent; ``gradient_steps``
+    own, so that ``failures`` and ``wrong`` are by what a model says of the clean parent; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
     ``coverage`` what is covered of which criterion and layers, where the recipe has one.
     """
@@ -87,6 +88,7 @@ def summary(folder: Store) -> Found:
     recipe = folder.lines[0].meta.get("identity", {}).get("recipe", {}).get("name", "") if folder.lines else ""
     found = Found(folder.path, recipe, seconds=float(folder.stats().get("seconds", 0.0)))
     found.add(*(folder.totals("fuzz", what) for what in ("counts", "kept", "opinions")))
+    found.seeding = seeding(folder)
     return found
 
 

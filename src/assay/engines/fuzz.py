@@ -176,11 +176,6 @@ def _check_others(stages: Stages, others: Sequence[Target], twins: Twins | None)
         log.warning("recipe %s compares no models: --with only adds their neurons to what is covered", stages.name)
     if SIBLINGS in needs and not others and twins is None:
         raise UsageError(f"recipe {stages.name!r} compares models; name another of the same task: --with MODEL")
-    if TWINS in needs and twins is None:
-        raise UsageError(
-            f"recipe {stages.name!r} asks a vulnerable model beside the resistant one it tests; "
-            "take recipe twinfuzz, or say how the resistant one is built: --set resistant=resistant"
-        )
 
 
 def _open_units(stages: Stages, width: int, group: int, alone: bool) -> int:

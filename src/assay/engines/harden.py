@@ -28,7 +28,7 @@ from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings
 from assay.engines.stop import Stopper
 from assay.engines.train import writable
-from assay.engines.twins import TWINS
+from assay.engines.twins import TWINS, check_twins
 from assay.engines.yardstick import Yardstick, suite_for
 from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
 from assay.subjects.bench import Splits
@@ -87,8 +87,12 @@ def harden(
     ball = ball_of(eps, norm)
     recipe = for_siblings(recipe, (), "hardening has one")
     stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
-    if resistant is not None and stages.resistant is None:
-        raise UsageError(f"recipe {stages.name!r} knows no resistant model; --resistant is for twinfuzz and its like")
+    check_twins(stages, given=resistant is not None)
+    if SIBLINGS in stages.needs() and stages.resistant is None:
+        raise UsageError(
+            f"recipe {stages.name!r} compares models, and hardening has one; take another recipe, "
+            "or say how a resistant one is built: --set resistant=resistant"
+        )
     subject = subject_of(
         model,
         data,
@@ -106,7 +110,7 @@ def harden(
     yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic)
     protocol = yardstick.protocol(subject.name, subject.test, requirement)
     twins = stages.resistant is not None
-    needs = {*stages.needs(), *after.select.entry.needs} - ({SIBLINGS, TWINS} if twins else set())
+    needs = {*stages.needs(), *after.select.entry.needs} - {SIBLINGS, TWINS}
     require(subject.target, needs, f"recipe {stages.name!r}")
     rehearsed(subject.target, (), stages, subject.splits.part("train"), subject.target if twins else None)
     setting = Setting(
@@ -137,7 +141,7 @@ def harden(
         Stopper(None) as stop,
     ):
         models = Models(folder, subject.target, facts_of(model, subject.target), mark)
-        parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds + setting.first - 1))
+        parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds, setting.first))
         work = Rounds(*parts)
         judge = Judge(requirement, labels, work.done)
         told = _Work(work, FinalLook(*parts), judge, limits, stop).go(protocol)
@@ -166,16 +170,24 @@ class _Limits:
 class _Teller:
     """Passes numbers on to the screen, and stops the work where the user pressed Ctrl-C."""
 
-    def __init__(self, progress: Progress | None, stop: Stopper, rounds: int) -> None:
-        self.progress, self.stop, self.rounds = progress or (lambda _: None), stop, rounds
+    def __init__(self, progress: Progress | None, stop: Stopper, rounds: int, first: int) -> None:
+        self.progress, self.stop, self.rounds, self.first = progress or (lambda _: None), stop, rounds, first
 
     def __call__(self, **place: Any) -> Say:
+        told = {**place, "rounds": self.rounds, "place": self._place(place.get("round", 0))}
+
         def say(numbers: Mapping[str, Any]) -> None:
-            self.progress({**place, "rounds": self.rounds, **numbers})
+            self.progress({**told, **numbers})
             if self.stop.interrupted:
                 raise Stopped
 
         return say
+
+    def _place(self, number: int) -> str:
+        """A round as people count them: those that fuzz, from 1 on."""
+        if number < self.first:
+            return ("original", "resistant")[number]
+        return f"round {number - self.first + 1} of {self.rounds}"
 
 
 class _Work:

@@ -8,6 +8,7 @@ from typing import Any
 
 from assay.core.requirement import Requirement, Verdict
 from assay.engines.evaluation import Evaluation, Share
+from assay.engines.hardening_words import title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class Measured:
     @property
     def unreliable(self) -> bool:
         return bool(self.warnings)
+
+    @property
+    def mean(self) -> float:
+        """The mean accuracy over the attacks, white box; every one saw every input."""
+        shares = self.attacks.values()
+        return sum(share.right for share in shares) / max(sum(share.n for share in shares), 1)
 
     def shares(self) -> dict[str, Share]:
         """The accuracies requirements speak of; white box only."""
@@ -91,7 +98,8 @@ class Round:
     the ``cases`` found. What a resistant model learned from are attacks on the original.
     ``found`` failures of the model before, of which ``selected`` were picked and ``learned`` (those of earlier rounds
     too, where the recipe keeps them) were trained on. ``fixed`` of ``checked`` failures that were never trained on,
-    those of all rounds so far, are right now. ``broken`` validation inputs are wrong now and were right for the
+    those of all rounds so far, are right now; of a resistant model that was given nobody knows what it was trained on,
+    so it has none. ``broken`` validation inputs are wrong now and were right for the
     original model, ``mended`` ones the other way round.
     """
 
@@ -252,12 +260,6 @@ class Hardened:
 INTERRUPTED = "interrupted"
 
 
-def no_control(best: Round) -> str:
-    """Why there is no control beside the best model, "" where there may be one."""
-    named = {"original": "the original", "resistant": "the resistant model"}.get(best.made)
-    return f"no round was better than {named}; no control was trained" if named else ""
-
-
 def verdict_row(verdict: Verdict, shares: Mapping[str, Share], *, unreliable: bool) -> dict[str, Any]:
     """A verdict for JSON and journal, with interval and n where its number is one of the accuracies."""
     share = shares.get(verdict.clause.name)
@@ -289,21 +291,6 @@ def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[
         "white-box": table(f"{where}: white box", test.white_box()),
         "static": table(f"{where}: static, examples made on the original model", test.static()),
     }
-
-
-def looked(times: int) -> str:
-    """How often the test part was looked at."""
-    return f"test part looked at {often(times)}"
-
-
-def often(times: int) -> str:
-    return "once" if times == 1 else f"{times} times"
-
-
-def title_of(protocol: Mapping[str, Any]) -> str:
-    """Data, number of inputs, ball and seed: what the numbers of a table have in common."""
-    ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps={protocol['eps_text']}"
-    return f"{protocol['data']}, n={protocol['n']}{ball}, seed {protocol['seed']}"
 
 
 def _told(share: Share) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import copy
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ from torch import nn
 from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
 from assay.core.registry import Bound
-from assay.core.specs import step
-from assay.engines.resistant_model import Given
-from assay.engines.twins import RESISTANT
+from assay.engines.resistant_model import RESISTANT, Given
 from assay.engines.yardstick import Yardstick
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
-from assay.subjects.sources.load import attacks_in, load_target, module_of, trained_with
+from assay.subjects.sources.load import attacks_in, load_target, module_of, told_seen, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, require, require_gradients
 
@@ -133,11 +130,3 @@ def subject_of(
         test, where = test[:test_cases], where and f"{where}[:{test_cases}]"
     val = val[:val_cases] if val_cases < len(val) else val
     return Subject(model, target, splits, val, test, where, size, found)
-
-
-def told_seen(*parts: Iterable[Any]) -> list[list[Any]]:
-    """The attacks of all parts as a checkpoint tells them, none twice."""
-    told: list[list[Any]] = []
-    for attack in (list(step(attack)) for part in parts for attack in part):
-        told += [] if attack in told else [attack]
-    return told

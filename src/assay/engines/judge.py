@@ -19,10 +19,18 @@ class Judge:
         return not done.measured.unreliable and self.requirement.met(self._numbers(done))
 
     def best(self) -> int:
-        """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack."""
+        """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack.
 
-        def rank(done: Round) -> tuple[bool, bool, tuple[float, ...]]:
-            return self.met(done), not done.measured.unreliable, self.requirement.slacks(self._numbers(done))
+        Where none meets it, what the clauses that hold have to spare counts last: of models that miss it by as much
+        the one with the better mean over the attacks is the result, and not the original because its clean accuracy
+        did not drop. Of models that meet it the first of the best stays: a new run would have ended there.
+        """
+
+        def rank(done: Round) -> tuple[bool, bool, tuple[float, ...], float, tuple[float, ...]]:
+            slacks, trusted = self.requirement.slacks(self._numbers(done)), not done.measured.unreliable
+            if self.met(done):
+                return True, trusted, slacks, 0.0, ()
+            return False, trusted, tuple(min(slack, 0.0) for slack in slacks), done.measured.mean, slacks
 
         return max(self.rounds, key=rank).number
 

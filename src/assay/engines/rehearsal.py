@@ -72,25 +72,33 @@ def _rehearse(bench: Bench, stages: Stages, guidance: Guidance) -> None:
         made = made.note(gain=guidance.gains(bench, made, made.info["ended"]))
     bench.kept["coverage"] = guidance.coverage
     _rehearse_seeds(bench, stages)
-    for judge in (stages.oracle, *stages.opinions.values(), *stages.valid.values(), *stages.keep.values()):
-        if not judge.from_file:
+    judges = {"oracle": {stages.oracle.entry.name: stages.oracle}}
+    judges |= {"opinions": dict(stages.opinions), "valid": dict(stages.valid), "keep": dict(stages.keep)}
+    for field, name, judge in ((f, n, j) for f, some in judges.items() for n, j in some.items()):
+        if judge.from_file:
+            continue
+        try:
             judge(bench, made)
+        except UsageError as error:
+            raise UsageError(f"{field} has {name}: {error}") from error
     for name in (LEVELS, FIXED):
         bench.kept.pop(name, None)
 
 
 def _rehearse_seeds(bench: Bench, stages: Stages) -> None:
-    """The filters of the chain on one case that is nothing; a level that none of them fixes is refused."""
-    none = torch.zeros(1, dtype=torch.int64, device=bench.target.device)
-    x = torch.zeros(1, *bench.target.spec.shape, device=bench.target.device)
-    filters = {name: bound for name, bound in stages.seeds.items() if bound.entry.kind == "filter"}
-    for name, bound in filters.items():
-        try:
+    """The seeders of the chain on no case, its filters on one that is nothing; a level that none fixes is refused."""
+    none = torch.zeros(1, dtype=torch.int64)
+    x = torch.zeros(1, *bench.target.spec.shape)
+    one = Cases(x, none, none, {"seed_x": x})
+    for name, bound in stages.seeds.items():
+        if bound.entry.kind != "filter":
             if not bound.from_file:
-                bound(bench, Cases(x, none, none, {"seed_x": x}))
+                bound(bench, one[:0], rng=Stream(0))
+            continue
+        try:
+            bound(bench, one)
         except KeyError as lacking:
             raise UsageError(
                 f"filter {name!r} asks for {lacking}, which seeds do not have; it belongs to valid or keep"
             ) from lacking
-    if not any(bound.from_file for bound in filters.values()):  # one of a user's own may fix any
-        bench.kept[FIXED] = True
+    bench.kept[FIXED] = True

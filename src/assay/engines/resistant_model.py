@@ -1,7 +1,6 @@
-"""The resistant model of a hardening with two models: built from the original or given, and the heap of its attacks."""
+"""The resistant one of two models: how it is built from the other, or given, and the heap of attacks it learns from."""
 
 import copy
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,18 @@ from assay.core.registry import Bound
 from assay.core.shards import decode, encode
 from assay.core.specs import Step
 from assay.core.store import Store
-from assay.engines.hardening_models import Models
+from assay.engines.hardening_models import Models, Progress
 from assay.engines.siblings import other_model
-from assay.engines.twins import RESISTANT
-from assay.stages.trainers.resistant import Heap, heap_for
+from assay.stages.trainers.kept_back import Parted
+from assay.stages.trainers.resistant import heap_for, with_heap
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources import checkpoint
-from assay.subjects.sources.load import module_of, trained_with
+from assay.subjects.sources.load import module_of, seen_after, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer
 
+RESISTANT = "resistant"  # its name in a run folder
+BESIDE = "the vulnerable model"  # the other one, in messages
 HEAP = "state/heap.safetensors"
 SAMPLE = 64  # validation inputs on which a given net is held against its copy
 
@@ -44,7 +45,7 @@ class Given:
     def of(model: str | nn.Module | Target, original: ModuleTarget, data: Data, **loading: Any) -> "Given":
         """The model of ``--resistant``; refused where the run could not go on from it."""
         name, known = (model, trained_with(model)) if isinstance(model, str) else ("module", None)
-        target = like(original, other_model("--resistant", model, original, data, **loading), name, data)
+        target = like(original, other_model("--resistant", model, original, data, beside=BESIDE, **loading), name, data)
         return Given(name, target, _training(model), known)
 
 
@@ -63,36 +64,57 @@ def like(original: ModuleTarget, given: Target, named: str, data: Data) -> Modul
     return target
 
 
-class Resistance:
-    """Stage A of a run: attacks on the original, and the model that learned from them."""
+@dataclass(frozen=True, slots=True)
+class Building:
+    """How the resistant model comes about: attacks on the original, and a training that learns from them."""
 
-    def __init__(self, folder: Store, models: Models, fit: Bound, data: Splits, seed: int) -> None:
-        self.folder, self.models, self.fit, self.data = folder, models, fit, data
-        self.rng = Stream(seed, (RESISTANT,))
+    models: Models
+    start: str  # the original as it was named
+    fit: Bound
+    data: Splits
+    seed: int
 
-    def heap(self) -> Heap:
-        """The successes of the trainer's attacks on the original, committed: no session makes them twice."""
-        if next(self.folder.commits("heap"), None) is None:
-            # Where the model is built, the trainer makes the same heap for itself, which costs about an epoch.
-            made = heap_for(self.fit, self.models.original, self.data.part("train").cases, self.rng)
+    @property
+    def rng(self) -> Stream:
+        return Stream(self.seed, (RESISTANT,))
+
+    def heap(self) -> Parted:
+        """The successes of the trainer's attacks on the original; none where it has no such attacks."""
+        return heap_for(self.fit, self.models.original, self.data.part("train").cases, self.rng)
+
+    def kept_heap(self, folder: Store) -> Parted:
+        """The same, committed: no session makes them twice."""
+        if next(folder.commits("heap"), None) is None:
+            made = self.heap()
             counts = {"learn": len(made.learn), "check": len(made.check)}
-            self.folder.commit({HEAP: _encoded(made)}, kind="heap", counts=counts)
-        return heap_in(self.folder)
+            folder.commit({HEAP: _encoded(made)}, kind="heap", counts=counts)
+        return heap_in(folder)
 
     def built(
-        self, name: str, training: dict[str, Any], progress: Callable[[Mapping[str, Any]], None]
-    ) -> tuple[ModuleTarget, list[dict[str, float]]]:
-        """The model that the trainer makes of the original, and the log of its epochs."""
-        start = self.models.original
-        made, log = self.models.trained(name, start, self.fit, self.data, None, self.rng, training, progress)
-        return ModuleTarget(made, start.spec, start.device), log
+        self, name: str, progress: Progress, heap: Parted | None = None, **told: Any
+    ) -> tuple[ModuleTarget, dict[str, Any]]:
+        """The model that the trainer makes of the original, and what its checkpoint says of how it was trained."""
+        heap = heap or self.heap()
+        training: dict[str, Any] = {
+            "start": self.start,
+            "trainer": self.fit.text,
+            "data": self.data.name,
+            "train_fingerprint": self.data.part("train").fingerprint(),
+            "seed": self.seed,
+            "seen": seen_after(self.start, self.fit.params),
+            "cases": len(heap.learn),
+            **told,
+        }
+        start, fit = self.models.original, with_heap(self.fit, heap)
+        made, log = self.models.trained(name, start, fit, self.data, None, self.rng, training, progress)
+        return ModuleTarget(made, start.spec, start.device), training | {"log": log}
 
 
-def heap_in(folder: Store) -> Heap:
+def heap_in(folder: Store) -> Parted:
     """The heap of a run."""
     columns = decode(folder.file(HEAP))
     parts = ([columns[f"{part}_{c}"] for c in ("x", "y", "origin")] for part in ("learn", "check"))
-    return Heap(*(Cases(x, y, origin) for x, y, origin in parts))
+    return Parted(*(Cases(x, y, origin) for x, y, origin in parts))
 
 
 def _training(model: str | nn.Module | Target) -> dict[str, Any]:
@@ -103,6 +125,6 @@ def _training(model: str | nn.Module | Target) -> dict[str, Any]:
     return told if isinstance(told, dict) else {"start": model}
 
 
-def _encoded(heap: Heap) -> bytes:
+def _encoded(heap: Parted) -> bytes:
     parts = {"learn": heap.learn, "check": heap.check}
     return encode({f"{part}_{c}": getattr(cases, c) for part, cases in parts.items() for c in ("x", "y", "origin")})

@@ -22,16 +22,13 @@ from assay.engines.found import load_failures
 from assay.engines.fuzz import fuzz
 from assay.engines.hardened import Round, finite
 from assay.engines.hardening_models import Models
-from assay.engines.hardening_subject import told_seen
-from assay.engines.resistant_model import Given, Resistance, heap_in
-from assay.engines.twins import RESISTANT
+from assay.engines.resistant_model import RESISTANT, Building, Given, heap_in
 from assay.engines.yardstick import Yardstick
 from assay.recipes.recipe import Hardening, Recipe, Stages
 from assay.stages.selectors.ranking import checked
-from assay.stages.trainers.kept_back import among, kept_back
-from assay.stages.trainers.resistant import Heap
+from assay.stages.trainers.kept_back import Parted, among, kept_back
 from assay.subjects.bench import Bench, Data, Splits
-from assay.subjects.sources.load import attacks_in
+from assay.subjects.sources.load import attacks_in, told_seen
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer
 
@@ -78,7 +75,7 @@ class Rounds:
         self.done = rounds_of(folder)
         for done in self.done:
             models.forget(round_name(done.number))  # a state that outlived its round
-        self.kept: list[Heap] = []  # of every round, read when the next one begins
+        self.kept: list[Parted] = []  # of every round, read when the next one begins
 
     def original(self) -> None:
         """Round 0: the model as it came."""
@@ -95,24 +92,23 @@ class Rounds:
         """
         s, name, began = self.setting, round_name(1), time.monotonic()
         assert s.stages.resistant is not None  # only such a hardening has this round
-        stage = Resistance(self.folder, self.models, s.stages.resistant, s.splits, s.seed)
-        heap = stage.heap()
+        building = Building(self.models, s.training["start"], s.stages.resistant, s.splits, s.seed)
+        heap = building.kept_heap(self.folder)
         self.kept = [heap]
         try:
             if s.given is None:
-                training = {**s.training, "trainer": stage.fit.text, "round": 1, "cases": len(heap.learn)}
-                target, log = stage.built(name, training, self.tell(phase="train", round=1))
-                training |= {"log": log}
+                target, training = building.built(name, self.tell(phase="train", round=1), heap, round=1)
             else:
-                target, log, training = s.given.target, [], s.given.training
-            done, state = self._judged(target, heap.check, 1)
+                target, training = s.given.target, s.given.training
+            done, state = self._judged(target, 1)
         except BaseException:
             self.kept.clear()  # as if it had not begun
             raise
         learn, check = len(heap.learn), len(heap.check)
-        counts: dict[str, Any] = {"found": learn + check, "selected": learn, "learned": 0 if s.given else learn}
+        counts: dict[str, Any] = {"found": learn + check, "selected": learn}
+        counts |= {"learned": learn, "epochs": len(training["log"])} if s.given is None else {}
         facts = {"training": training, "hardening": {"round": 1, "made": RESISTANT}}
-        done = replace(done, made=RESISTANT, epochs=len(log), **counts, seconds=time.monotonic() - began)
+        done = replace(done, made=RESISTANT, **counts, seconds=time.monotonic() - began)
         self._commit(done, self.models.encoded(target.module, **facts), state)
         self.models.forget(name)
 
@@ -127,7 +123,7 @@ class Rounds:
             return False
         self.kept.append(_parted(found, rows))
         try:
-            learn = Cases.cat([k.learn for k in self._heap()])
+            learn = Cases.cat([k.learn for k in self._learned()])
             check = Cases.cat([k.check for k in self.kept])
             training = self._training(number, learn)
             made, log = self.models.trained(
@@ -141,7 +137,7 @@ class Rounds:
                 self.tell(phase="train", round=number),
             )
             target = ModuleTarget(made, current.spec, current.device)
-            done, state = self._judged(target, check, number)
+            done, state = self._judged(target, number)
         except BaseException:
             self.kept.pop()  # as if it had not begun
             raise
@@ -151,7 +147,7 @@ class Rounds:
         self.models.forget(name)
         return True
 
-    def _heap(self) -> list[Heap]:
+    def _learned(self) -> list[Parted]:
         """What is learned from: all rounds or the last one, and always what made the resistant model so."""
         last = self.kept[-1:] if self.setting.first == 1 else [self.kept[0], self.kept[-1]]
         return self.kept if self.setting.after.heap == "all" else last
@@ -232,14 +228,20 @@ class Rounds:
         counts = {"round": number, "cases": len(learn), "cases_fingerprint": digest[:16]}
         return {**self.setting.training, **told, **counts}
 
-    def _judged(self, target: Target, check: Cases, number: int) -> tuple[Round, dict[str, Tensor]]:
-        """The round's numbers, and which rows they speak of."""
-        val = self.setting.val
+    def _judged(self, target: Target, number: int) -> tuple[Round, dict[str, Tensor]]:
+        """The round's numbers, and which rows they speak of.
+
+        Of a given resistant model nobody knows what it was trained on: its heap's kept-back part is not counted.
+        """
+        val, checks = self.setting.val, [k.check for k in self.kept]
+        if self.setting.given is not None:
+            checks[0] = checks[0][:0]
+        check = Cases.cat(checks)
         measured = self.yardstick.measure(target, val, self.tell(phase="measure", round=number), fol=True)
         was = decode(self.folder.file(f"state/{round_name(0)}.safetensors"))["right"]
         now, fixed = _right(target, val.cases), _right(target, check)
         state = {
-            "checked": torch.cat([torch.full((len(k.check),), i) for i, k in enumerate(self.kept, 1)]),  # their round
+            "checked": torch.cat([torch.full((len(part),), i) for i, part in enumerate(checks, 1)]),  # their round
             "fixed": fixed,
             "broken": (was & ~now).nonzero().flatten(),
             "mended": (~was & now).nonzero().flatten(),
@@ -265,7 +267,7 @@ class Rounds:
         )
         self.done.append(done)
 
-    def _kept(self, done: Round) -> Heap:
+    def _kept(self, done: Round) -> Parted:
         """The cases of a committed round, from its own run folder."""
         if done.made == RESISTANT:
             return heap_in(self.folder)
@@ -280,10 +282,10 @@ class Rounds:
         return _parted(cases, rows)
 
 
-def _parted(found: Cases, rows: Mapping[str, Tensor]) -> Heap:
+def _parted(found: Cases, rows: Mapping[str, Tensor]) -> Parted:
     """The cases of a round: those to learn from, and those that are never trained on."""
     plain = Cases(found.x, found.y, found.origin)  # training needs no columns, and they are as large as the inputs
-    return Heap(plain[rows["selected"]], plain[rows["check"]])
+    return Parted(plain[rows["selected"]], plain[rows["check"]])
 
 
 def _right(target: Target, cases: Cases) -> Tensor:

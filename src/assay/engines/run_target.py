@@ -12,8 +12,8 @@ from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.store import Store
+from assay.engines.resistant_model import RESISTANT
 from assay.engines.stored import class_names, identity_of, kind_of, round_number
-from assay.engines.twins import RESISTANT
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target, pick_device

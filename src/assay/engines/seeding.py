@@ -17,6 +17,8 @@ from assay.subjects.bench import Bench, Data
 log = logging.getLogger("assay")
 
 FILE = "state/seeds.safetensors"
+LABELLED = "labelled"  # the column that says which labels were given; where all were there is none
+UNLIKE = 0.5  # SSIM below which an image is another one to most eyes
 
 
 def seeds_of(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Stream) -> Cases:
@@ -30,6 +32,8 @@ def seeds_of(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Strea
     columns = {MINED: kept[MINED]} if MINED in kept else {}
     if told["grown"]:
         columns["seed_x"] = data.cases.x[place]
+    if told["unlabelled"]:
+        columns[LABELLED] = data.cases.y[place] != UNLABELLED
     return Cases(kept.get("x", data.cases.x[place]), kept["y"], data.cases.origin[place], columns)
 
 
@@ -38,7 +42,7 @@ def seeding(folder: Store) -> dict[str, Any]:
     line = next(folder.commits("seeds"), None)
     if line is None:
         return {}
-    known = {"of": 0, "steps": {}, "levels": {}, "unlabelled": 0, "grown": False}
+    known = {"seeds": 0, "of": 0, "steps": {}, "levels": {}, "unlabelled": 0, "grown": False, "mined": False}
     told = {name: line.meta.get(name, blank) for name, blank in known.items()}
     return told | {"steps": dict(told["steps"])}
 
@@ -48,12 +52,20 @@ def _choose(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Stream
         bench.kept.pop(name, None)
     chosen = data.cases.note(place=torch.arange(len(data)))
     steps: dict[str, int] = {}
+    if len(stages.seeds) > 1:  # attacks may take a minute, which no budget counts
+        log.info("choosing seeds from %d cases: %s", len(data), ", then ".join(stages.seeds))
     for number, (name, bound) in enumerate(stages.seeds.items()):
         chosen = _step(bound, bench, chosen, rng.at(*([number] if number else [])))
         steps[name] = len(chosen)
         if not len(chosen):
             raise NothingToTest(_nothing(name, steps, len(data)))
     _tell(stages, data, steps)
+    if bench.kept.get(LEVELS, {}).get("ssim", 1.0) < UNLIKE:
+        log.warning(
+            "the seeds are as little like their clean parents as SSIM %.2f: the filter keeps the best of what the "
+            "attack made, whatever that is; a smaller --eps, or a floor (--set seeds.quality.least=0.7), keeps better",
+            bench.kept[LEVELS]["ssim"],
+        )
     place = chosen.info["place"]
     kept = {"place": place, "y": chosen.y}
     if not torch.equal(chosen.x, data.cases.x[place]):  # seeds the seeder made; others are in the data
@@ -69,6 +81,7 @@ def _choose(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Stream
         levels=bench.kept.get(LEVELS, {}),
         unlabelled=int((data.cases.y[place] == UNLABELLED).sum()),
         grown="seed_x" in chosen.info,
+        mined=MINED in chosen.info,
     )
 
 
@@ -91,7 +104,8 @@ def _nothing(name: str, steps: dict[str, int], of: int) -> str:
 def _tell(stages: Stages, data: Data, steps: dict[str, int]) -> None:
     unlabelled = int((data.cases.y == UNLABELLED).sum())
     if unlabelled:
-        log.warning("%d of %d cases have no label: what the models say of them counts", unlabelled, len(data))
+        who = "model" if stages.resistant is None else "vulnerable model"
+        log.warning("%d of %d cases have no label: what the %s says of them counts", unlabelled, len(data), who)
     if len(steps) > 1:
         log.info("seeds: of %d cases %s", len(data), ", ".join(f"{name} left {n}" for name, n in steps.items()))
         return

@@ -29,16 +29,27 @@ def siblings_of(
     return tuple(other_model("--with", model, target, data, device=device, mean=mean, std=std) for model in models)
 
 
-def other_model(flag: str, model: str | nn.Module | Target, target: Target, data: Data, **loading: Any) -> Target:
-    """Another model of the target's task, named by that flag; refused where it is none."""
+def other_model(
+    flag: str,
+    model: str | nn.Module | Target,
+    target: Target,
+    data: Data,
+    *,
+    beside: str = "the model under test",
+    **loading: Any,
+) -> Target:
+    """Another model of the target's task, named by that flag; refused where it is none, or the target itself.
+
+    ``beside`` is what messages call the target.
+    """
     other = load_target(model, data=data, **loading)
     name = f"{flag} {model if isinstance(model, str) else type(model).__name__}"
     if other.spec.shape != target.spec.shape or other.spec.bounds != target.spec.bounds:
-        raise UsageError(f"{name} takes {other.spec}, the model under test {target.spec}")
+        raise UsageError(f"{name} takes {other.spec}, {beside} {target.spec}")
     if other.spec.classes != target.spec.classes:
-        raise UsageError(f"{name} has other classes than the model under test, or another order of them")
+        raise UsageError(f"{name} has other classes than {beside}, or another order of them")
     if other.fingerprint() == target.fingerprint():
-        raise UsageError(f"{name} is the model under test itself: the two can never disagree")
+        raise UsageError(f"{name} is {beside} itself: the two can never disagree")
     return other
 
 

@@ -23,7 +23,7 @@ from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts
-from assay.subjects.sources.load import new_net, pick_device, user_net
+from assay.subjects.sources.load import new_net, pick_device, seen_after, user_net
 from assay.subjects.sources.module import normalised, probed
 
 Progress = Callable[[Mapping[str, Any]], None]
@@ -97,6 +97,7 @@ def train(
         "hold_out": hold_out,
         "mean": start.facts["mean"],
         "std": start.facts["std"],
+        **({"seen": seen_after(model, fit.params)} if "@" in model else {}),
     }
     facts = start.facts | {"training": training}
     kept = History.parse(history, keep, out)

@@ -142,8 +142,11 @@ def already_there(out: Path, training: Mapping[str, Any], history: History) -> d
 
 
 def _check_same(path: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    compared = [key for key in asked if key != "seen" or key in was]  # old files do not tell what their start had seen
     rows = [
-        f"  {key}: {was.get(key, '(unset)')} there, {asked[key]} asked" for key in asked if was.get(key) != asked[key]
+        f"  {key}: {was.get(key, '(unset)')} there, {asked[key]} asked"
+        for key in compared
+        if was.get(key) != asked[key]
     ]
     if rows:
         raise UsageError(

@@ -2,21 +2,23 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
-from assay.core.randomness import Stream
 from assay.core.registry import Bound
 from assay.core.store import Store
 from assay.engines.hardening_models import Models, facts_of
+from assay.engines.resistant_model import BESIDE, RESISTANT, Building
 from assay.engines.siblings import other_model
 from assay.recipes.recipe import Stages
-from assay.subjects.bench import Data, Splits, fitted, with_validation
-from assay.subjects.data.load import training_of
+from assay.stages.trainers.loop import rank
+from assay.stages.trainers.resistant import chosen
+from assay.subjects.bench import Data, Splits, fitted
+from assay.subjects.data.load import splits_to_train
 from assay.subjects.sources.load import module_of
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, require
@@ -25,7 +27,6 @@ Progress = Callable[[Mapping[str, Any]], None]
 Model = str | nn.Module | Target
 
 TWINS = "twins"  # what a stage needs that asks the vulnerable model too
-RESISTANT = "resistant"  # the name of the built one in a run folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +63,26 @@ class Twins:
         models = Models(folder, start, facts_of(self.model, start), {})
         if next(folder.commits(RESISTANT), None) is None:
             name = self.model if isinstance(self.model, str) else "module"
-            training = {"start": name, "trainer": self.fit.text, "data": self.splits.name, "seed": seed}
-            training["train_fingerprint"] = self.splits.part("train").fingerprint()
-            rng = Stream(seed, (RESISTANT,))
-            made, told = models.trained(RESISTANT, start, self.fit, self.splits, None, rng, training, progress)
-            weights = models.encoded(made, training=training | {"log": told})
-            fingerprint = ModuleTarget(made, start.spec, start.device).fingerprint()
-            folder.commit({f"models/{RESISTANT}.safetensors": weights}, kind=RESISTANT, fingerprint=fingerprint)
+            made, training = Building(models, name, self.fit, self.splits, seed).built(RESISTANT, progress)
+            files = {f"models/{RESISTANT}.safetensors": models.encoded(made.module, training=training)}
+            best = max(training["log"], key=rank)
+            numbers = {name: best[name] for name in ("val_accuracy", "failures_accuracy") if name in best}
+            folder.commit(files, kind=RESISTANT, fingerprint=made.fingerprint(), numbers=numbers)
             models.forget(RESISTANT)
         return models.target(RESISTANT)
+
+
+def check_twins(stages: Stages, *, given: bool) -> None:
+    """Refuse a resistant model where the recipe knows none, and a recipe that asks two models where it has one."""
+    if stages.resistant is not None:
+        return
+    if given:
+        raise UsageError(f"recipe {stages.name!r} knows no resistant model; --resistant is for twinfuzz and its like")
+    if TWINS in stages.needs():
+        raise UsageError(
+            f"recipe {stages.name!r} asks a vulnerable model beside the resistant one it tests; "
+            "take recipe twinfuzz, or say how the resistant one is built: --set resistant=resistant"
+        )
 
 
 def twins_of(
@@ -85,21 +97,21 @@ def twins_of(
     **loading: Any,
 ) -> Twins | None:
     """The pair that the recipe tests, None where it tests one model; refused where it cannot come about."""
+    check_twins(stages, given=resistant is not None)
     if stages.resistant is None:
-        if resistant is not None:
-            raise UsageError(
-                f"recipe {stages.name!r} knows no resistant model; --resistant is for twinfuzz and its like"
-            )
         return None
     if resistant is not None:
-        given = other_model("--resistant", resistant, vulnerable, data, **loading)
+        given = other_model("--resistant", resistant, vulnerable, data, beside=BESIDE, **loading)
         return Twins(model, vulnerable, given, stages.resistant, None)
     require(vulnerable, (*stages.resistant.entry.needs, "grad"), "building the resistant model")
-    learnt = training_of(data, training, size=size)
-    if learnt is None or not bool((learnt.cases.y != UNLABELLED).any()):
+    told = stages.resistant.params
+    if "attacks" in told:  # a wrong name costs nothing here, and minutes when the model is being built
+        chosen(told["attacks"], vulnerable, told["eps"], told["norm"])
+    parts = splits_to_train(data, training, size=size)
+    if parts is None or not bool((parts.part("train").cases.y != UNLABELLED).any()):
         raise UsageError(
             "the resistant model is built from the given one with labelled training data, and nothing says which they "
             "are; name them (--training mnist/train), or give the model itself (--resistant MODEL)"
         )
-    splits = with_validation(Splits(learnt.name, train=fitted(vulnerable, learnt)))
+    splits = replace(parts, train=fitted(vulnerable, parts.part("train")), val=fitted(vulnerable, parts.part("val")))
     return Twins(model, vulnerable, None, stages.resistant, splits)

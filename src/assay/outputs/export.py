@@ -50,6 +50,13 @@ def export(run: str | Path, *, to: str = "npz", out: str | Path | None = None, s
     for what in folder.damage:
         log.warning("run %s: %s; what comes after it is left out", folder.name, what)
     cases, classes = _chosen(folder, selected)
+    given = cases.info.get("labelled")
+    if given is not None and not bool(given.all()):
+        log.warning(
+            "%d of %d cases have a label that a model gave to their clean parent; the column labelled says which",
+            int((~given).sum()),
+            len(cases),
+        )
     # Written beside its place and moved there whole: a reader never meets half of it.
     try:
         with tempfile.TemporaryDirectory(prefix=".assay-", dir=path.parent) as beside:
@@ -97,7 +104,12 @@ def check_place(out: str | Path, to: str, run: Path) -> Path:
 
 def _columns(cases: Cases) -> dict[str, Tensor]:
     """The columns with one value a case; ``seed`` counts within a shard only, ``origin`` says which seed it was."""
-    return {name: column for name, column in cases.info.items() if column.dim() == 1 and name != "seed"}
+    plain = {name: column for name, column in cases.info.items() if column.dim() == 1 and name != "seed"}
+    others = cases.info.get("others_pred")
+    if others is None:
+        return plain
+    names = ["others_pred"] if others.shape[1] == 1 else [f"others_pred_{i}" for i in range(1, others.shape[1] + 1)]
+    return plain | {name: others[:, i] for i, name in enumerate(names)}
 
 
 def _npz(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:

@@ -1,13 +1,14 @@
 """What hardening gave, as tables for people, and how far it is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from assay.core.units import clock
 from assay.engines.evaluation import Share
-from assay.engines.hardened import Hardened, Round, Tested, looked, no_control, title_of
+from assay.engines.hardened import Hardened, Round, Tested
+from assay.engines.hardening_words import looked, no_control, title_of
 from assay.outputs.screen import eval_line, fuzz_line, plain
 from assay.outputs.tables import before_after_table
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
@@ -21,23 +22,35 @@ def rounds_table(told: Hardened) -> Table:
         caption="fixed: failures never trained on that are right now; broken: clean inputs that were right for the "
         "original and are wrong now; fol: median of fresh PGD examples; * unreliable, see below",
     )
-    twins = any(done.made == "resistant" for done in told.rounds)
-    names = ("round", *(["model"] if twins else []), "clean", *attacks, "worst case", "fol")
-    for column in (*names, "found", "selected", "fixed", "broken", "time"):
+    if any(done.made == "resistant" for done in told.rounds):
+        table.caption = (
+            f"{table.caption}\nresistant: found and selected are its heap of attack examples on the original; the "
+            "files models/round-00N are numbered from the original = 0, so resistant is round-001, round 1 round-002"
+        )
+    for column in ("round", "clean", *attacks, "worst case", "fol", "found", "selected", "fixed", "broken", "time"):
         table.add_column(column, justify="right")
-    for done in told.rounds:
-        cells = _cells(done, *([done.made] if twins else []))
-        table.add_row(*cells, style="bold" if done.number == told.best else None)
+    for done, name in zip(told.rounds, round_names(told.rounds), strict=True):
+        table.add_row(*_cells(done, name), style="bold" if done.number == told.best else None)
     return table
 
 
-def _cells(done: Round, *made: str) -> list[str]:
+def round_names(rounds: Sequence[Round]) -> list[str]:
+    """The rounds as people count them: original, resistant, and those that fuzz from 1 on."""
+    before = sum(done.made != "cases" for done in rounds)
+    return [str(done.number - before + 1) if done.made == "cases" else done.made for done in rounds]
+
+
+def _place(told: Hardened, number: int) -> str:
+    name = round_names(told.rounds)[number]
+    return f"round {name}" if name.isdigit() else name
+
+
+def _cells(done: Round, name: str) -> list[str]:
     now = done.measured
     shares = (now.clean, *now.attacks.values(), now.worst)
     counts = (done.found, done.selected, f"{done.fixed} of {done.checked}", done.broken)
     return [
-        f"{done.number}{'*' * now.unreliable}",
-        *made,
+        f"{name}{'*' * now.unreliable}",
         *(f"{100 * share.accuracy:.1f} %" for share in shares),
         "–" if now.fol is None else f"{now.fol:.3g}",
         *(str(count) if done.number else "" for count in counts),
@@ -49,7 +62,7 @@ def verdict_table(told: Hardened) -> Table:
     """Each clause with its number, and the interval of that where it is an accuracy."""
     star = "*" * told.unreliable
     table = Table(
-        title=f"requirement, on the validation part, round {told.best}{star}",
+        title=f"requirement, on the validation part, {_place(told, told.best)}{star}",
         caption=MEANING + ("; * unreliable, see below: meets nothing" if star else ""),
     )
     for column in COLUMNS:
@@ -64,11 +77,39 @@ def test_tables(told: Hardened, test: Tested) -> list[Table]:
     title = title_of(told.protocol)
     white = before_after_table(_starred(test, test.white_box()), f"white box: {title}")
     white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {looked(test.looks)}"
-    if said := no_control(told.rounds[told.best]):
+    if said := no_control(told.rounds, told.best, met=told.met):
         white.caption += f"\n{said}"
     static = before_after_table(_starred(test, test.static()), f"static: {title}")
     static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
     return [white, static]
+
+
+def comparison_line(told: Hardened) -> str:
+    """What the cases are worth on the test part, "" where the best model learned from none or stands alone."""
+    if told.test is None or told.rounds[told.best].made != "cases":
+        return ""
+    models = told.test.columns()
+    after = models["after"]
+    said = [
+        f"after{'*' * after.unreliable} − {name}{'*' * other.unreliable} {_difference(after.worst, other.worst)}"
+        for name in ("control", "resistant")
+        if (other := models.get(name)) is not None
+    ]
+    return f"worst case on the test part, white box: {', '.join(said)}" if said else ""
+
+
+def _difference(now: Share, then: Share) -> str:
+    """In points, and whether the 95 % intervals overlap."""
+    overlap = now.ci95[0] <= then.ci95[1] and then.ci95[0] <= now.ci95[1]
+    points = round(100 * (now.accuracy - then.accuracy), 1) + 0.0  # no -0.0
+    return f"{points:+.1f} points{' (within the intervals)' * overlap}"
+
+
+def eps_line(told: Hardened) -> str:
+    """What to do where the worst case tells no model from another, "" where it does."""
+    if len(told.rounds) < 2 or any(100 * done.measured.worst.accuracy >= 0.05 for done in told.rounds):
+        return ""
+    return "every model has worst-case accuracy 0.0 % at this eps; a smaller --eps tells them apart"
 
 
 def _starred(test: Tested, rows: Mapping[str, Mapping[str, Share]]) -> dict[str, dict[str, Share]]:
@@ -80,7 +121,7 @@ def _starred(test: Tested, rows: Mapping[str, Mapping[str, Share]]) -> dict[str,
 def warning_lines(told: Hardened) -> list[str]:
     """What spoils the numbers shown: of each round, and of the models on the test part."""
     columns = {} if told.test is None else told.test.columns()
-    places = {f"round {done.number}, validation": done.measured for done in told.rounds}
+    places = {f"{_place(told, done.number)}, validation": done.measured for done in told.rounds}
     places |= {f"{name}, test": measured for name, measured in columns.items()}
     return [
         f"UNRELIABLE ({warning['name']}; {place}): {plain(warning['message'])}"
@@ -95,7 +136,7 @@ def harden_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     if phase == "test":
         text, share = eval_line(numbers)
         return f"test part, {numbers['model']}: {text}", share
-    place = f"round {numbers['round']} of {numbers['rounds']}, {phase}"
+    place = f"{numbers['place']}, {phase}"
     if phase == "fuzz":
         text, share = fuzz_line(numbers)
     elif phase == "measure":

@@ -1,12 +1,18 @@
 """What is told of a fuzzing run's seeds, and of oracles that only gave their opinion."""
 
-from assay.engines.found import Found
+from collections.abc import Mapping
+from typing import Any
+
+from assay.outputs.models import Models
+
+LABELLING = ("attacked", "agreed", "correct")  # seeders that give a class to what has no label
 
 
-def seeding_facts(found: Found) -> dict[str, str]:
-    """How the seeds came about, and which numbers stand on labels that nobody gave."""
-    told = found.seeding
-    facts = {"seeds": f"{found.stats['seed_list']}, {found.seeds} worked"}
+def seeding_facts(told: Mapping[str, Any], worked: int, models: Models) -> dict[str, str]:
+    """How the seeds came about, and which numbers stand on labels that nobody gave; nothing before they are chosen."""
+    if not told:
+        return {}
+    facts = {"seeds": f"{told['seeds']}, {worked} worked"}
     if len(told["steps"]) > 1:
         chain = ", ".join(f"{name} {count}" for name, count in told["steps"].items())
         facts["seeds left by each step"] = f"of {told['of']}: {chain}"
@@ -14,13 +20,26 @@ def seeding_facts(found: Found) -> dict[str, str]:
         facts["levels of the seeds"] = ", ".join(f"{name} {level:.3f}" for name, level in told["levels"].items())
     if told["unlabelled"]:
         facts["seeds without a label"] = (
-            f"{told['unlabelled']}: failures and wrong answers are by what the models say of the clean input; "
-            "whether that is right needs labels"
+            f"{told['unlabelled']}: failures are by what {labelled_by(told, models)} of the clean "
+            "input; whether that is right needs labels"
         )
     return facts
 
 
-def opinion_facts(found: Found) -> dict[str, str]:
-    """How many valid cases other oracles would have called failures."""
-    names = {"leaves": "cases that left the mined class", "agreed": "cases on which both models agree, wrongly"}
-    return {names.get(name, f"cases that {name} calls failures"): str(n) for name, n in found.opinions.items()}
+def labelled_by(told: Mapping[str, Any], models: Models) -> str:
+    """Whose word stands for a label that is lacking: ``the model says``."""
+    first = next((name for name in told["steps"] if name in LABELLING), "")
+    if models.vulnerable is not None:
+        return f"the {'resistant' if first == 'correct' else 'vulnerable'} model says"
+    return "the models say" if first == "agreed" and models.siblings else "the model says"
+
+
+def opinion_facts(opinions: Mapping[str, int], told: Mapping[str, Any], models: Models) -> dict[str, str]:
+    """How many valid cases other oracles would have called failures, of seeds that came about as ``told``."""
+    left = "cases that left the class of their label"
+    names = {"leaves": left, "leaves_wrong": left}
+    if told.get("mined"):
+        names = {"leaves": "cases that left the mined class"}
+        names["leaves_wrong"] = f"{names['leaves']} and are wrong"
+    names["agreed"] = f"cases on which {'all' if models.siblings else 'both'} models agree, wrongly"
+    return {names.get(name, f"cases that {name} calls failures"): str(n) for name, n in opinions.items()}

@@ -2,28 +2,38 @@
 
 import fcntl
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from assay.core.lock import holder
 from assay.core.store import Store
+from assay.engines.found import summary
+from assay.engines.stored import identity_of
+from assay.outputs.models import Models, models_of
+from assay.outputs.seeding import opinion_facts, seeding_facts
 from assay.outputs.tables import coverage_facts
 from assay.outputs.verdicts import outcome, verdict_cells
+
+WORDED = ("models", "opinions", "seeding")  # told to people in words
 
 
 def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
-    begin = run.lines[0].meta if run.lines else {}
+    begin, found = identity_of(run), summary(run)
     stats, alive = run.stats(), _alive(run)
     result = next((line.meta for line in reversed(list(run.commits("best")))), {})
     return {
         "run": run.name,
         "path": str(run.path),
-        "kind": begin.get("identity", {}).get("run", {}).get("kind"),
-        "recipe": begin.get("identity", {}).get("recipe", {}).get("name"),
+        "kind": begin.get("run", {}).get("kind"),
+        "recipe": begin.get("recipe", {}).get("name"),
+        "models": asdict(models_of(begin)) if "target" in begin else None,
         "commits": len(run.lines),
         "alive": alive,
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
+        "opinions": found.opinions,
+        "seeding": found.seeding,
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
         "best": result.get("best"),
         "until": result.get("until"),
@@ -53,13 +63,18 @@ def _alive(run: Store) -> bool:
 def readable(told: dict[str, Any]) -> dict[str, str]:
     """The same for people."""
     holder_ = told["holder"] or {"pid": "?", "host": "?"}
-    shown = {k: v for k, v in told.items() if v not in (None, [], {}) and k not in ("run", "holder")}
+    shown = {k: v for k, v in told.items() if v not in (None, [], {}) and k not in ("run", "holder", *WORDED)}
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
     if told["coverage"] is not None:
         del shown["coverage"]
         shown |= coverage_facts(told["coverage"])
+    if told["models"] is not None:
+        models = Models(**told["models"])
+        shown |= models.facts() or {"model": models.tested}
+        shown |= opinion_facts(told["opinions"], told["seeding"], models)
+        shown |= seeding_facts(told["seeding"], told.get("seeds", 0), models)
     if "rounds" in shown:
         shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
     if told["verdicts"]:

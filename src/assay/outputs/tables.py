@@ -130,9 +130,14 @@ def _cells(outcome: Outcome, static: Outcome | None) -> Iterable[str]:
 
 
 def quality_facts(quality: Quality) -> dict[str, str]:
-    """How far failures are from their seeds, and whether another model agrees that they fail."""
+    """How far failures are from their seeds, how they score, and whether another model agrees that they fail."""
     ssim = "" if quality.ssim is None else f", SSIM {quality.ssim:.2f}"
     facts = {"change (median)": f"linf {quality.linf:.3f}, l2 {quality.l2:.2f}{ssim}"}
+    if quality.scores:
+        told = (f"{name} {'–' if score is None else f'{score:.3g}'}" for name, score in quality.scores.items())
+        facts["scores (median)"] = ", ".join(told)
+    if quality.vulnerable is not None:
+        facts["wrong for the vulnerable model too"] = percent(quality.vulnerable)
     if quality.witness is not None:
         facts["still their label for the witness"] = percent(quality.witness)
     return facts

@@ -8,7 +8,7 @@ from assay.recipes.recipe import Recipe
 # thousands of cases from a few dozen parents teach little (docs/papers/twinfuzz.md; seeds.attacked.model=vulnerable is
 # the paper's way); distance and similarity are to the clean parent, within eps; a failure leaves the mined class and is
 # wrong, and how many merely leave it is counted too. FOL is the gradient's length, as there: with an eps it would be
-# the other form, which subtracts how far the case has come.
+# the other form, which subtracts how far the case has come. The selector, without eps and norm, takes it from the run.
 TWINFUZZ = Recipe(
     name="twinfuzz",
     summary="Attacked seeds that fool a resistant and a vulnerable model alike, driven to steep, uncertain regions.",
@@ -18,12 +18,12 @@ TWINFUZZ = Recipe(
     mutate="ascend(lr=0.1)",
     objective=("fol(norm=l2, eps=null)", "lib(beta=10)"),
     score=("fol(norm=l2, eps=null)", "zol", "entropy", "lib(beta=10)"),
-    valid=("within(relative=1.0)", "quality(keep=0.6)"),
+    valid=("within(relative=1.0)", "quality"),
     keep=("rises(score=fol, strict=true)",),
     oracle="leaves_wrong",
-    opinions=("leaves",),
+    opinions=("leaves", "leaves_wrong"),
     schedule="queue(iters=2, order=first, depth=20, steps=100, pops=50, only_kept=false)",
-    select="bi_end",
+    select='bi_end(eps=null, norm="")',
     train="plain(epochs=10, schedule=constant, best=floor)",
 )
 
@@ -43,6 +43,6 @@ TWINFUZZ_CODE = Recipe(
     oracle="leaves",
     opinions=("leaves_wrong",),
     schedule="queue(iters=2, order=first, depth=50, pops=50, steps=1000, cases=1000, apart=0, only_kept=false)",
-    select="bi_end",
+    select='bi_end(eps=null, norm="")',
     train="plain(epochs=10, schedule=constant, best=floor)",
 )

@@ -1,6 +1,7 @@
 """What stages ask of the vulnerable one of two models."""
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,13 +47,14 @@ class Together:
         return self.models[0].device
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.stack([model(x).log_softmax(1) for model in self.models]).mean(0)
+        return torch.stack([model(x.to(model.device)).log_softmax(1).to(x.device) for model in self.models]).mean(0)
 
-    def ready(self) -> AbstractContextManager[object]:
-        stack = ExitStack()
-        for model in self.models:
-            stack.enter_context(model.ready())
-        return stack
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for model in self.models:
+                stack.enter_context(model.ready())
+            yield
 
     def fingerprint(self) -> str:
         return "+".join(model.fingerprint() for model in self.models)

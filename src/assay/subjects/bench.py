@@ -145,7 +145,7 @@ class Bench:
     def others(self, cases: Cases) -> Tensor:
         """The scores of the other models, (N, models, K): the column ``others`` where it has them all, else asked."""
         told = cases.info.get("others")
-        if told is not None and told.shape[1] >= max(1, len(self.roles)):
+        if told is not None and len(self.roles) in (0, told.shape[1]) and told.shape[1]:
             return told
         if not self.roles:
             raise UsageError("models are compared here, and there is none beside the target; give one: --with MODEL")

@@ -232,13 +232,24 @@ def test_runs_that_did_not_commit_their_requirement_are_shown_and_continued_as_b
     assert readable(run_status(store.read(run)))["until"] == "pgd>=0.5"
 
 
-def test_screen_and_report_say_why_there_is_no_control() -> None:
-    said = "o round was better than the original; no control was trained"
-    told = hardened(until="clean>=1", control=True)
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"until": "clean>=1"}, "the original met the requirement before any fuzzing; no case was looked for"),
+        ({"rounds": 0}, "no round came after the original; no control was trained"),
+        ({"changes": CHANGES | {"train.lr": 1e-9}}, "no round was better than the original; no control was trained"),
+    ],
+)
+def test_screen_and_report_say_why_there_is_no_control(changed: dict[str, Any], said: str) -> None:
+    told = hardened(**{"control": True} | changed)
     assert told.test is not None
     assert (told.best, told.control) == (0, None)
-    assert f"n{said}" in " ".join(text_of(tables_of_test(told, told.test)[0]).split())
-    assert f"Test part looked at once. N{said}.</p>" in report(told.run).read_text()
+    assert said in " ".join(text_of(tables_of_test(told, told.test)[0]).split())
+    assert f"Test part looked at once. {said[0].upper()}{said[1:]}.</p>" in report(told.run).read_text()
+
+
+def test_nothing_is_said_of_a_missing_control_where_there_is_one() -> None:
+    said = "no control was trained"
     better = hardened(run="better", control=True)
     assert better.test is not None
     assert better.control is not None

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.core import store
 from assay.core.cases import UNLABELLED, Cases
-from assay.core.errors import UsageError
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.core.shards import decode
 from assay.engines import rounds
 from assay.engines.found import load_failures
 from assay.engines.harden import harden
@@ -118,7 +119,7 @@ def test_the_resistant_round_learns_from_what_the_next_ones_do(
     told = hardened(digits_model, changes=CHANGES | {"heap": "last", "train.best": "floor"}, rounds=2)
     heap = heap_in(store.read(told.run))
     models = {n: load_target(f"lenet5@{told.run}/models/round-{n:03d}.safetensors").fingerprint() for n in range(3)}
-    assert learned["round-001"][:3] == (models[0], "resistant", None), "the trainer makes its heap itself"
+    assert learned["round-001"][:3] == (models[0], "resistant", None), "the heap comes with the trainer"
     for number in (2, 3):
         start, name, extra, val = learned[f"round-{number:03d}"]
         assert (start, name) == (models[number - 1], "plain")
@@ -155,7 +156,7 @@ def test_the_same_heap_is_not_attacked_for_twice(
         patch.setattr(Models, "trained", killed)
         with pytest.raises(KeyboardInterrupt):
             hardened(digits_model, rounds=0)
-    monkeypatch.setattr("assay.engines.resistant_model.heap_for", killed)
+    monkeypatch.setattr("assay.stages.trainers.resistant.heap_of", killed)
     again = hardened(digits_model, rounds=0, control=False)
     assert committed(again)["models/round-001.safetensors"] == committed(whole)["models/round-001.safetensors"]
 
@@ -174,7 +175,7 @@ def test_the_final_look_shows_both_models_and_the_control(
     assert json["resistant"]["clean"]["n"] == 40
     assert [done["made"] for done in json["rounds"]] == ["original", "resistant", "cases"]
     table = harden_tables.rounds_table(told)
-    assert [str(cell) for cell in table.columns[1].cells] == ["original", "resistant", "cases"]
+    assert [str(cell) for cell in table.columns[0].cells] == ["original", "resistant", "1"]
     columns = [column.header for column in harden_tables.test_tables(told, told.test)[0].columns]
     assert columns[1:] == ["before", "resistant", "control", "after"]
     page = report(told.run).read_text()
@@ -200,8 +201,8 @@ def test_where_the_resistant_model_is_best_it_says_so(digits_model: str, monkeyp
     assert told.test is not None
     assert list(told.test.columns()) == ["before", "after"]
     caption = str(harden_tables.test_tables(told, told.test)[0].caption)
-    assert "no round was better than the resistant model; no control was trained" in caption
-    assert "No round was better than the resistant model" in report(told.run).read_text()
+    assert "no round came after the resistant model; no control was trained" in caption
+    assert "No round came after the resistant model" in report(told.run).read_text()
 
 
 def test_a_requirement_that_the_resistant_model_meets_ends_there(
@@ -230,6 +231,10 @@ def test_a_given_resistant_model_is_round_one(given: str, digits_model: str) -> 
     assert facts["hardening"]["resistant"] == given
     first = told.rounds[1]
     assert (first.learned, first.epochs) == (0, 0)
+    assert (first.checked, first.fixed) == (0, 0), "nobody knows which of its heap's kept-back part it was trained on"
+    later = decode(store.read(told.run).file("state/round-002.safetensors"))
+    assert set(later["checked"].tolist()) == {2}, "nor does it count later"
+    assert len(later["checked"]) == len(later["fixed"]) == told.rounds[2].checked > 0
     assert first.selected == round(0.1 * len(train_cases())), "the heap is made on the original all the same"
     seen = trained_with(f"lenet5@{told.run}/models/round-002.safetensors")
     assert [attack[0] for attack in seen or ()] == ["fgsm", "mim", "fgsm", "pgd", "bim"]
@@ -246,10 +251,59 @@ def test_what_cannot_be_the_resistant_model_is_refused(given: str, digits_model:
     train(digits_model, "digits", tmp_path / "other.safetensors", mean=(0.2,), std=(0.3,), params={"epochs": 1})
     with pytest.raises(UsageError, match="answers otherwise"):
         hardened(digits_model, resistant=f"lenet5@{tmp_path}/other.safetensors")
-    with pytest.raises(UsageError, match="itself"):
+    with pytest.raises(UsageError, match="is the vulnerable model itself: the two can never disagree"):
         hardened(digits_model, resistant=digits_model)
     with pytest.raises(UsageError, match="knows no resistant model"):
         harden("noise", digits_model, "digits", until=NEVER, eps=EPS, resistant=given)
+
+
+def test_two_models_without_a_way_to_the_second_are_refused(digits_model: str) -> None:
+    alone = "compares models, and hardening has one.*--set resistant=resistant"
+    with pytest.raises(UsageError, match=alone):
+        hardened(digits_model, changes={"resistant": "none"})
+    with pytest.raises(UsageError, match="asks a vulnerable model beside the resistant one it tests; take recipe"):
+        harden("noise", digits_model, "digits", until=NEVER, eps=EPS, changes={"oracle": "agreed"})
+
+
+def test_without_a_single_attack_that_works_there_is_no_resistant_model(digits_model: str) -> None:
+    with pytest.raises(NothingToTest, match="nothing to become resistant by"):
+        hardened(digits_model, eps=1e-9, rounds=0)
+
+
+@pytest.mark.parametrize("recipe", ["twinfuzz", "twinfuzz-code"])
+def test_cases_are_picked_by_the_fol_that_the_run_noted(recipe: str, given: str, digits_model: str) -> None:
+    """Both ends of the stored column: the length of the gradient for the mined class, whatever the ball is."""
+    given_to: dict[str, Any] = {"rounds": 1, "fuzz_cases": 600, "per_round": 10, "suite": "fgsm", "changes": CHANGES}
+    given_to |= {"val_cases": 30, "test_cases": 20, "device": "cpu", "control": False, "resistant": given}
+    told = harden(recipe, digits_model, "digits", until=NEVER, eps=EPS, run="h", **given_to)
+    found = load_failures(store.read(told.run / "round-002"))
+    free = (~kept_back(found.origin, 0)).nonzero().flatten()
+    order = free[found.info["fol"][free].double().argsort(stable=True)]
+    assert len(free) > 20
+    picked = decode(store.read(told.run).file("state/round-002.safetensors"))["selected"]
+    assert picked.tolist() == [*order[:5].tolist(), *order[-5:].tolist()]
+    x = found.x[free].requires_grad_()
+    net = load_target(given, device="cpu").module  # type: ignore[attr-defined]
+    loss = nn.functional.cross_entropy(net(x), found.info["mined"][free], reduction="sum")
+    length = torch.autograd.grad(loss, x)[0].flatten(1).norm(dim=1)
+    assert torch.allclose(found.info["fol"][free], length, rtol=1e-3, atol=1e-4)
+
+
+def test_what_the_vulnerable_model_had_seen_the_resistant_one_has(digits_model: str, tmp_path: Path) -> None:
+    old = tmp_path / "v.safetensors"
+    train(digits_model, "digits", old, trainer="adversarial(attack=mim(steps=1))", eps=EPS, params={"epochs": 1})
+    told = hardened(f"lenet5@{old}", rounds=0, control=False, changes=CHANGES | {"train": "adversarial(attack=bim)"})
+    facts = checkpoint.read_meta(told.run / "models/round-001.safetensors")["training"]
+    assert [name for name, _ in facts["seen"]] == ["mim", "fgsm", "pgd"], "and not what later rounds will see"
+    assert facts["trainer"].startswith("resistant(")
+    assert facts["cases"] == told.rounds[1].learned > 0
+
+
+def test_any_trainer_may_build_the_resistant_model(digits_model: str) -> None:
+    changes = {key: value for key, value in CHANGES.items() if not key.startswith("resistant.")}
+    told = hardened(digits_model, rounds=0, control=False, changes=changes | {"resistant": "adversarial(epochs=1)"})
+    first = told.rounds[1]
+    assert (first.made, first.found, first.learned, first.checked, first.epochs) == ("resistant", 0, 0, 0, 1)
 
 
 def test_data_without_labels_are_refused(digits_model: str) -> None:

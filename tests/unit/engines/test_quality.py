@@ -1,5 +1,6 @@
 """The witness of a run: whose classes its answers mean, and what it refuses before the work."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from assay.cli import run as typed
 from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
-from assay.engines.quality import quality_of, witness_of
+from assay.engines.quality import medians_of, quality_of, witness_of
+from assay.outputs.tables import quality_facts
 from assay.subjects.bench import Data
 from assay.subjects.sources.module import ModuleTarget
 
@@ -66,6 +68,33 @@ def test_without_a_witness_there_are_distances_only() -> None:
     quality = quality_of(store.read(found.run))
     assert (quality.witness, quality.ssim) == (None, None)
     assert quality.linf == float(found.load().info["linf"].median())
+
+
+def test_the_scores_are_told_apart_in_the_order_of_the_recipe() -> None:
+    """Medians over the failures of what the recipe stores, under the names of its columns; a sum would hide them."""
+    changes = {"score": "max-p, lib(beta=3), entropy"}
+    found = assay.fuzz("noise", Threshold(), line("low", "high"), run="a", eps=0.2, changes=changes)
+    scores = quality_of(store.read(found.run)).scores
+    failures = found.load()
+    assert list(scores) == ["max-p", "lib", "entropy"]
+    for name, score in scores.items():
+        assert score == float(failures.info[name].double().median()), name
+    assert scores["lib"] != scores["entropy"]
+    plain = assay.fuzz("noise", Threshold(), line("low", "high"), run="b", eps=0.2)
+    assert quality_of(store.read(plain.run)).scores == {}
+
+
+def test_scores_that_are_not_finite_are_left_out_and_never_nan(tmp_path: Path) -> None:
+    changes = {"score": "entropy, zol"}
+    found = assay.fuzz("noise", Threshold(), line("low", "high"), run="a", eps=0.2, changes=changes)
+    failures = found.load()
+    zol = failures.info["zol"].clone()
+    zol[1:] = torch.nan
+    broken = failures.note(zol=zol, entropy=torch.full_like(zol, torch.inf))
+    quality = medians_of(store.read(found.run), broken)
+    assert quality.scores == {"entropy": None, "zol": float(zol[0])}
+    json.dumps(quality.to_json(), allow_nan=False)
+    assert quality_facts(quality)["scores (median)"] == f"entropy –, zol {float(zol[0]):.3g}"
 
 
 def test_a_witness_of_other_classes_or_inputs_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Two models through the engine: what is stored of them, how their seeds come about, how the resistant one does."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
 from assay.engines.hardening_models import Models
 from assay.engines.select import select
+from assay.engines.train import train
 from assay.recipes.recipe import resolve
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
-from assay.subjects.sources.load import load_target, module_of
+from assay.subjects.sources.load import load_target, module_of, trained_with
 
 EPS = 0.2
 SMALL: dict[str, Any] = {"resistant.epochs": 1, "resistant.share": 0.05, "seeds.attacked.count": 200}
@@ -151,8 +153,10 @@ def test_sessions_with_growing_budgets_are_one_run(whole: Found, digits_model: s
     for name in ("cases", "failures", "wrong", "distinct", "broken", "opinions", "kept", "seeds"):
         assert getattr(again, name) == getattr(whole, name), name
     mine, theirs = again.load(), whole.load()
-    assert torch.equal(mine.x, theirs.x)
-    assert all(torch.equal(mine.info[name], theirs.info[name]) for name in theirs.info if name != "seed")
+    # The budget cuts a unit in two, and its rest is worked in another batch, whose last bits may differ.
+    assert torch.allclose(mine.x, theirs.x, atol=1e-5)
+    names = [name for name in theirs.info if name != "seed"]
+    assert all(torch.allclose(mine.info[n], theirs.info[n], rtol=1e-3, atol=1e-4) for n in names)
     for file in ("state/seeds.safetensors", "models/resistant.safetensors"):
         assert (again.run / file).read_bytes() == (whole.run / file).read_bytes()
 
@@ -193,6 +197,17 @@ def test_a_building_that_was_stopped_goes_on(whole: Found, digits_model: str) ->
     assert shards(again) == shards(whole)
 
 
+def test_what_the_vulnerable_model_had_seen_the_built_one_has(digits_model: str, tmp_path: Path) -> None:
+    old = tmp_path / "v.safetensors"
+    train(digits_model, "digits", old, trainer="adversarial(attack=mim(steps=1))", eps=0.1, params={"epochs": 1})
+    for run, model, seen in (("a", f"lenet5@{old}", ["mim", "fgsm", "pgd"]), ("b", digits_model, ["fgsm", "pgd"])):
+        found = twins(model, run, 20)
+        told = trained_with(f"lenet5@{found.run}/models/resistant.safetensors")
+        assert [attack[0] for attack in told or ()] == seen
+    live = twins(module_of(load_target(digits_model, device="cpu")), "c", 20)
+    assert trained_with(f"lenet5@{live.run}/models/resistant.safetensors") is None, "nobody knows"
+
+
 def test_a_given_one_is_not_built(
     whole: Found, resistant: str, digits_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +239,7 @@ def refused(message: str, *given: Any, **named: Any) -> None:
 
 
 def test_what_cannot_be_a_pair_is_refused(digits_model: str, resistant: str, digits: Data, bare: Data) -> None:
-    refused("the model under test itself", "twinfuzz", digits_model, digits, resistant=digits_model)
+    refused("is the vulnerable model itself: the two", "twinfuzz", digits_model, digits, resistant=digits_model)
     refused("'robot' knows no resistant model", "robot", digits_model, digits, resistant=resistant)
     one = "asks a vulnerable model beside the resistant one it tests; take recipe twinfuzz"
     refused(one, "robot", digits_model, digits, changes={"oracle": "agreed"})
@@ -267,7 +282,8 @@ def test_chains_that_cannot_work_are_refused_before_a_run_exists(
 
 
 def test_a_filter_that_fits_no_level_is_refused_for_one_model_too(digits_model: str, digits: Data) -> None:
-    refused("let the seeds end with it", "noise", digits_model, digits, changes={"valid": "quality"})
+    told = "valid has quality: .*let the seeds end with the same filter"
+    refused(told, "noise", digits_model, digits, changes={"valid": "quality"})
     found = fuzz("noise", digits_model, digits, run="a", changes={"valid": "quality(least=0.5)"}, **SETTINGS)
     assert (found.load().info["ssim"] >= 0.5).all()
 
@@ -324,18 +340,19 @@ def test_the_label_as_reference(digits_model: str, resistant: str, whole: Found)
     found = twins(digits_model, "a", resistant=resistant, changes=changes)
     cases = found.load()
     assert "mined" not in cases.info
-    assert found.seeding == whole.seeding, "the same seeds"
+    assert found.seeding == whole.seeding | {"mined": False}, "the same seeds"
     assert (cases.info["pred"] != cases.y).all()
     assert found.failures > whole.failures, "they are wrong from the start"
     assert found.opinions["leaves"] >= found.failures
 
 
 def test_no_mining(digits_model: str, resistant: str) -> None:
-    found = twins(digits_model, "a", resistant=resistant, changes={"seeds.agreed.on": "any"})
+    changes = {"seeds.agreed.on": "any", "seeds.attacked.model": "vulnerable"}
+    found = twins(digits_model, "a", resistant=resistant, changes=changes)
     steps = found.seeding["steps"]
     assert steps["agreed"] == steps["quality"]
-    cases = found.load()
-    assert (cases.info["mined"] == cases.y).any(), "also what R gets right"
+    cases, kept = found.load(), decode(store.read(found.run).file("state/seeds.safetensors"))
+    assert (kept["mined"] == kept["y"]).any(), "also what R gets right"
     assert ((cases.info["pred"] != cases.info["mined"]) & (cases.info["pred"] != cases.y)).all()
 
 

@@ -54,7 +54,7 @@ def similarity(a: float, b: float) -> float:
 @pytest.mark.parametrize("low", [False, True])
 def test_a_level_keeps_the_nearest_whole_number_of_values(n: int, keep: float, kept: int, low: bool) -> None:
     values = torch.randperm(n, generator=torch.Generator().manual_seed(n)).float()
-    found = level(bench(), "some", values, keep, low=low)
+    found = level(bench(), "some", values, keep=keep, low=low)
     best = sorted(values.tolist(), reverse=not low)[:kept]
     assert found == best[-1]
     assert int((values <= found if low else values >= found).sum()) == kept
@@ -62,23 +62,23 @@ def test_a_level_keeps_the_nearest_whole_number_of_values(n: int, keep: float, k
 
 def test_ties_are_kept() -> None:
     values = torch.tensor([0.5, 0.5, 0.5, 0.9, 0.1])
-    assert int((values >= level(bench(), "some", values, 0.4)).sum()) == 4
-    assert int((values <= level(bench(), "some", values, 0.4, low=True)).sum()) == 4
+    assert int((values >= level(bench(), "some", values, keep=0.4)).sum()) == 4
+    assert int((values <= level(bench(), "some", values, keep=0.4, low=True)).sum()) == 4
 
 
 def test_a_level_is_fixed_once_and_under_its_name() -> None:
     ground = bench()
-    assert math.isnan(level(ground, "some", torch.zeros(0), 0.5))
-    assert math.isnan(level(ground, "some", torch.tensor([float("nan"), float("inf")]), 0.5))
+    assert math.isnan(level(ground, "some", torch.zeros(0), keep=0.5))
+    assert math.isnan(level(ground, "some", torch.tensor([float("nan"), float("inf")]), keep=0.5))
     assert ground.kept["levels"] == {}, "nothing fixes nothing"
-    first = level(ground, "some", torch.tensor([0.25, float("nan"), 0.75]), 0.5)
+    first = level(ground, "some", torch.tensor([0.25, float("nan"), 0.75]), keep=0.5)
     assert first == 0.75, "what is no number is no seed to keep"
-    assert level(ground, "some", torch.zeros(9), 1.0) == 0.75
-    assert level(ground, "other", torch.ones(9), 1.0) == 1.0
+    assert level(ground, "some", torch.zeros(9), keep=1.0) == 0.75
+    assert level(ground, "other", torch.ones(9), keep=1.0) == 1.0
     assert ground.kept["levels"] == {"some": 0.75, "other": 1.0}
     again = bench()
     again.kept["levels"] = {"some": 0.125}  # as a run that goes on finds it
-    assert level(again, "some", torch.ones(3), 0.5) == 0.125
+    assert level(again, "some", torch.ones(3), keep=0.5) == 0.125
 
 
 def test_once_the_seeds_are_chosen_no_level_is_fixed_any_more() -> None:
@@ -89,6 +89,19 @@ def test_once_the_seeds_are_chosen_no_level_is_fixed_any_more() -> None:
     assert verdict("close", ground, some, most=0.3) == [True, False]
     with pytest.raises(UsageError, match="close knows its level from the seeds, and no step of theirs asked for it"):
         verdict("close", ground, some)
+    with pytest.raises(UsageError, match="ssim: keep is a share of the seeds and belongs to them"):
+        verdict("quality", ground, some, keep=0.99)
+
+
+def test_a_level_that_is_given_to_the_seeds_holds_for_the_cases_too() -> None:
+    ground = bench()
+    some = made_from(flat(0.5, 0.5), flat(0.6, 0.9))
+    assert verdict("quality", ground, some, least=0.9) == [True, False]
+    assert ground.kept[LEVELS] == {"ssim": 0.9}
+    ground.kept[FIXED] = True
+    assert verdict("quality", ground, some) == [True, False]
+    assert verdict("quality", ground, some, least=0.5) == [True, True]
+    assert ground.kept[LEVELS] == {"ssim": 0.9}, "what cases are asked is not the seeds' level"
 
 
 @pytest.mark.parametrize("name", ["ssim", "tenengrad", "close", "quality"])
@@ -227,13 +240,14 @@ def test_close_by_hand() -> None:
     seed = lines((3.0, 4.0), (3.0, 4.0), (3.0, 4.0), (0.0, 0.0), (0.0, 0.0))
     x = lines((3.0, 4.0), (3.0, 5.0), (6.0, 8.0), (0.0, 0.0), (0.0, 1e-3))
     some, ground = made_from(seed, x), bench((2,), (0.0, 10.0))
-    assert verdict("close", ground, some, most=0.2) == [True, True, False, True, False]
-    assert verdict("close", ground, some, most=0.1999) == [True, False, False, True, False]
-    assert verdict("close", ground, some, most=1.0) == [True, True, True, True, False]
-    assert "levels" not in ground.kept
+    for most, told in ((0.2, [True, True]), (0.1999, [True, False])):
+        assert verdict("close", bench((2,), (0.0, 10.0)), some, most=most) == [*told, False, True, False]
+    assert verdict("close", bench((2,), (0.0, 10.0)), some, most=1.0) == [True, True, True, True, False]
+    shifted = made_from(seed * 2 - 10, x * 2 - 10)
+    assert verdict("close", bench((2,), (-10.0, 10.0)), shifted, most=0.21) == [True, True, False, True, False]
     assert verdict("close", ground, some[:3], keep=0.6) == [True, True, False]
     assert ground.kept["levels"] == {"close": pytest.approx(0.2)}
-    assert verdict("close", ground, some, keep=0.6) == [True, True, False, True, False]
+    assert verdict("close", ground, some) == [True, True, False, True, False]
     assert verdict("close", bench((2,)), Cases.of(x), most=0.0) == [True] * 5, "their own seeds"
     assert verdict("close", bench((2,)), made_from(seed[:1], lines((float("nan"), 4.0))), keep=1.0) == [False]
 

@@ -12,18 +12,19 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.chunks import Chunks
-from assay.core.errors import UsageError
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.specs import step
 from assay.engines.evaluate import evaluate
 from assay.engines.train import train
 from assay.stages.trainers import resistant as made_resistant
-from assay.stages.trainers.kept_back import among, judge, kept_back, score
+from assay.stages.trainers.kept_back import Parted, among, judge, kept_back, score
 from assay.stages.trainers.loop import State, Unwatched, fit
-from assay.stages.trainers.resistant import Heap, chosen, heap_for, heap_of, resistant
+from assay.stages.trainers.resistant import chosen, heap_for, heap_of, resistant, with_heap
 from assay.subjects.bench import Data, Splits, with_validation
 from assay.subjects.data.load import load_splits
+from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import load_target, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import answer
@@ -48,7 +49,7 @@ def line(n: int) -> Cases:
     return Cases.of(x, (x[:, 0] > 0.5).long())
 
 
-def made(cases: Cases, attacks: str = "fgsm, bim(steps=3, step=0.5)", eps: float = 0.1, **given: Any) -> Heap:
+def made(cases: Cases, attacks: str = "fgsm, bim(steps=3, step=0.5)", eps: float = 0.1, **given: Any) -> Parted:
     target = ModuleTarget(Step(), SPEC)
     settings: dict[str, Any] = {"attacks": chosen(attacks, target, eps, "linf"), "share": 0.1, "rng": RNG}
     return heap_of(target, cases, **(settings | given))
@@ -167,6 +168,14 @@ def test_the_floor_judge_tells_clean_cases_from_failures() -> None:
         judge("roof", Step())
 
 
+def test_failures_stay_failures_when_more_come_behind_them() -> None:
+    clean = Data("clean", line(20), SPEC)
+    first, second = line(3), line(2)
+    both = among(among(clean, first), second).cases
+    assert both.info["failure"].tolist() == [0] * 20 + [1] * 5
+    assert torch.equal(both.x, torch.cat([line(20).x, first.x, second.x]))
+
+
 class Learned(Unwatched):
     """Notes the log, and stops where it is told to."""
 
@@ -207,6 +216,39 @@ def test_it_trains_on_the_heap_and_never_on_what_is_kept_back(monkeypatch: pytes
     assert pairs(heap_for(stage, ModuleTarget(Step(), SPEC), line(400), RNG).learn) == pairs(heap.learn)
     none = heap_for(bind("trainer", "plain", {}), ModuleTarget(Step(), SPEC), line(400), RNG)
     assert (len(none.learn), len(none.check)) == (0, 0)
+
+
+def test_it_takes_the_heap_it_is_given_and_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = bind("trainer", "resistant", {"eps": 0.1, "attacks": "fgsm", "share": 0.1, "epochs": 2, "lr": 0.01})
+    extra = Cases.of(torch.tensor([[0.5]]), torch.tensor([0]))
+    own = stage(Step(), splits(), extra, rng=RNG, watch=Learned())
+    heap = heap_for(stage, ModuleTarget(Step(), SPEC), line(400), RNG)
+    given = with_heap(stage, heap)
+    monkeypatch.setattr(made_resistant, "heap_of", lambda *_, **__: pytest.fail("it has one"))
+    again = given(Step(), splits(), extra, rng=RNG, watch=Learned())
+    assert torch.equal(own.state_dict()["at"], again.state_dict()["at"])
+    assert float(own.state_dict()["at"]) != 0.5
+    assert given.text == stage.text
+    fewer = with_heap(stage, Parted(heap.learn[:1], heap.check))
+    assert not torch.equal(
+        fewer(Step(), splits(), extra, rng=RNG, watch=Learned()).state_dict()["at"], own.state_dict()["at"]
+    )
+    other = bind("trainer", "adversarial", {"eps": 0.1})
+    assert with_heap(other, heap) is other, "what attacks as it trains has none"
+
+
+def test_without_a_single_success_it_is_refused() -> None:
+    """A net that gets nothing right, and an eps that reaches nothing."""
+    given: dict[str, Any] = {"attacks": "fgsm", "share": 0.1, "epochs": 1}
+    for at, eps in ((5.0, 0.1), (0.5, 1e-9)):
+        data = splits() if at == 0.5 else Splits("line", Data("train", line(400)[200:], SPEC), splits().val)
+        with pytest.raises(NothingToTest, match="must be a trained net, and more eps"):
+            resistant(Step(at), data, None, rng=RNG, watch=Learned(), eps=eps, **given)
+        stage = bind("trainer", "resistant", given | {"eps": eps})
+        with pytest.raises(NothingToTest, match="nothing to become resistant by"):
+            heap_for(stage, ModuleTarget(Step(at), SPEC), data.part("train").cases, RNG)
+    some = line(400)[190:210]  # in hardening there are the cases of the rounds
+    resistant(Step(), splits(), some, rng=RNG, watch=Learned(), eps=1e-9, **given)
 
 
 def test_a_stopped_training_makes_the_same_heap_and_ends_the_same() -> None:
@@ -254,6 +296,47 @@ def test_the_checkpoint_says_which_attacks_it_has_seen(trained: Path) -> None:
     parts = evaluate(f"lenet5@{trained}", "digits/test[:20]", suite="seen,unseen", eps=0.1)
     assert {"fgsm", "pgd"} <= parts.attacks.keys()
     assert parts.parts["seen"].right >= parts.parts["unseen"].right
+
+
+def test_what_the_start_has_seen_is_told_on(trained: Path, tmp_path: Path) -> None:
+    """Of a net of ours that is trained on; of weights that say nothing, nobody knows; a new net has seen none."""
+    attacks = trained_with(f"lenet5@{trained}") or ()
+    small: dict[str, Any] = {"eps": 0.1, "params": {"epochs": 1}}
+    again, mim = tmp_path / "again.safetensors", "adversarial(attack=mim(steps=1))"
+    train(f"lenet5@{trained}", "digits", again, trainer=mim, **small)
+    assert trained_with(f"lenet5@{again}") == (*attacks, ("mim", {"steps": 1}))
+    last = tmp_path / "last.safetensors"
+    train(f"lenet5@{again}", "digits", last, **small)
+    assert trained_with(f"lenet5@{last}") == (*attacks, ("mim", {"steps": 1})), "plain training forgets none"
+    kept = last.read_bytes()
+    train(f"lenet5@{again}", "digits", last, **small)
+    assert last.read_bytes() == kept, "the same training again"
+    bare = tmp_path / "bare.safetensors"
+    weights, facts = checkpoint.read(trained)
+    checkpoint.write(bare, weights, {k: v for k, v in facts.items() if k != "training"})
+    train(f"lenet5@{bare}", "digits", tmp_path / "c.safetensors", trainer=mim, **small)
+    assert trained_with(f"lenet5@{tmp_path}/c.safetensors") is None
+    train("lenet5", "digits", tmp_path / "d.safetensors", **small)
+    assert "seen" not in checkpoint.read_meta(tmp_path / "d.safetensors")["training"]
+
+
+def test_weights_that_do_not_tell_what_their_start_had_seen_are_the_same_training(
+    digits_model: str, tmp_path: Path
+) -> None:
+    """As those of earlier versions; such as tell something else are not."""
+    out = tmp_path / "r.safetensors"
+
+    def go() -> None:
+        train(digits_model, "digits", out, params={"epochs": 1})
+
+    go()
+    weights, facts = checkpoint.read(out)
+    assert facts["training"]["seen"] == []
+    checkpoint.write(out, weights, facts | {"training": {k: v for k, v in facts["training"].items() if k != "seen"}})
+    go()
+    checkpoint.write(out, weights, facts | {"training": facts["training"] | {"seen": [["pgd", {}]]}})
+    with pytest.raises(UsageError, match="another training"):
+        go()
 
 
 def test_the_command_line_takes_several_attacks(digits_model: str, tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def test_fol_l2_as_printed_is_the_scaled_norm_of_the_gradient() -> None:
     bench, cases = tanh_bench(), some_cases()
     length = bench.gradient(cases).square().sum(1).sqrt()
     assert torch.allclose(fol(bench, cases, eps=EPS), EPS * length, rtol=1e-12)
-    assert torch.allclose(fol(bench, cases), length, rtol=1e-12), "without eps the factor is 1"
+    span = BOUNDS[1] - BOUNDS[0]
+    assert torch.allclose(fol(bench, cases), span * length, rtol=1e-12), "without eps the factor is the range"
     assert torch.allclose(fol(bench, cases, eps=2.0), 2 * length, rtol=1e-12)
 
 

@@ -116,7 +116,8 @@ def test_the_slope_of_both_together_is_that_of_finite_differences(
         loss = nn.functional.cross_entropy(logits, cases.info[MINED], reduction="none")
         slope = torch.autograd.grad(loss.sum(), x)[0]
         p = logits.softmax(1)
-        total: Tensor = slope.norm(dim=1) + loss - 10 * (p * p.log()).sum(1)
+        span = THREE.bounds[1] - THREE.bounds[0]
+        total: Tensor = span * slope.norm(dim=1) + loss - 10 * (p * p.log()).sum(1)
         return total.detach()
 
     step = 1e-6 * torch.eye(2, dtype=torch.float64)
@@ -143,12 +144,12 @@ def test_fol_of_the_public_code_adds_to_every_entry() -> None:
     bench, cases = halves()
     slope = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e-9, 4e-9]], dtype=torch.float64, requires_grad=True)
     given = cases.note(gradient=slope)
-    values = fol(bench, given, safe=False)
+    values = fol(bench, given, safe=False, eps=1.0)
     assert values.tolist() == pytest.approx([5.0, 1e-20 * math.sqrt(2), 5e-9], rel=1e-9, abs=0.0)
     (way,) = torch.autograd.grad(values.sum(), slope)
     root = math.sqrt(0.5)
     assert torch.allclose(way, torch.tensor([[0.6, 0.8], [root, root], [0.6, 0.8]]).double(), rtol=1e-6)
-    (damped,) = torch.autograd.grad(fol(bench, given).sum(), slope)
+    (damped,) = torch.autograd.grad(fol(bench, given, eps=1.0).sum(), slope)
     assert damped[1:].abs().max() < 0.01, "the safe one has no slope where there is no gradient"
     assert torch.equal(fol(bench, given, safe=False, eps=2.0), 2 * values)
     for params in ({"norm": "linf", "eps": 0.1}, {"exact": True, "eps": 0.1}):

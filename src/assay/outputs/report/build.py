@@ -18,11 +18,15 @@ from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.final_look import last_look, last_result
-from assay.engines.found import load_failures, summary
-from assay.engines.hardened import Round, looked, no_control
+from assay.engines.found import Found, load_failures, summary
+from assay.engines.hardened import Round
+from assay.engines.hardening_words import looked, no_control
+from assay.engines.quality import medians_of
 from assay.engines.rounds import rounds_of
-from assay.engines.stored import class_names
-from assay.outputs.tables import coverage_facts, percent
+from assay.engines.stored import class_names, identity_of
+from assay.outputs.models import Models, models_of
+from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
+from assay.outputs.tables import coverage_facts, percent, quality_facts
 from assay.outputs.verdicts import COLUMNS, MEANING, outcome, verdict_cells
 
 GALLERY = 60  # failures shown; the shards hold all of them
@@ -36,6 +40,7 @@ class Card:
     id: str
     true: str
     predicted: str
+    vulnerable: str  # what the vulnerable model of a pair says
     others: str  # what other models say, where the recipe compares models
     linf: str
     l2: str
@@ -54,20 +59,22 @@ def report(run: str | Path) -> Path:
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
         here.joinpath("page.html").read_text(encoding="utf-8")
     )
-    begin = folder.lines[0].meta["identity"] if folder.lines else {}
-    rounds = rounds_of(folder)
+    begin, found, failures = identity_of(folder), summary(folder), _failures(folder)
+    rounds, models = rounds_of(folder), models_of(begin)
     page = template.render(
         run=folder.name,
         style=here.joinpath("style.css").read_text(encoding="utf-8"),
         begin=begin,
-        facts=_facts(folder),
+        models=models,
+        unlabelled=_unlabelled(found, models),
+        facts=_facts(folder, found, failures, models),
         numbers=_numbers(folder, rounds),
         requirement=_requirement(folder),
         rounds=_rounds(rounds),
         spoiled=_spoiled(rounds),
-        cards=_cards(folder, out),
-        total=summary(folder).failures,
-        wrong=_wrong(folder),
+        cards=_cards(folder, failures, models, out),
+        total=found.failures,
+        wrong=0 if failures is None else int((failures.info["pred"] != failures.y).sum()),
         damage=folder.damage,
         campaign=_campaign_text(folder),
     )
@@ -76,10 +83,24 @@ def report(run: str | Path) -> Path:
     return path
 
 
-def _facts(folder: Store) -> dict[str, str]:
-    if next(folder.commits("seeds"), None) is None:
+def _failures(folder: Store) -> Cases | None:
+    try:
+        return load_failures(folder)
+    except NothingToTest:
+        return None
+
+
+def _unlabelled(found: Found, models: Models) -> dict[str, str]:
+    """How many of the seeds have no label, and whose word stands for it; nothing where all have one."""
+    count = found.seeding.get("unlabelled", 0)
+    if not count:
         return {}
-    found = summary(folder)
+    return {"seeds": f"{count} of {found.seeding['seeds']}", "by": labelled_by(found.seeding, models)}
+
+
+def _facts(folder: Store, found: Found, failures: Cases | None, models: Models) -> dict[str, str]:
+    if not found.seeding:
+        return {}
     rate = found.cases / found.seconds if found.seconds else 0.0
     return {
         "failures": f"{found.failures}",
@@ -87,7 +108,9 @@ def _facts(folder: Store) -> dict[str, str]:
         "seeds broken": f"{found.broken}",
         "flaky (did not fail again)": f"{found.flaky}",
         "cases tried": f"{found.cases}",
-        "seeds worked": f"{found.seeds}",
+        **opinion_facts(found.opinions, found.seeding, models),
+        **seeding_facts(found.seeding, found.seeds, models),
+        **({} if failures is None else quality_facts(medians_of(folder, failures))),
         **({} if (coverage := folder.stats().get("coverage")) is None else coverage_facts(coverage)),
         "time": clock(found.seconds),
         "cases per second": f"{rate:.0f}",
@@ -102,7 +125,7 @@ def _numbers(folder: Store, rounds: list[Round]) -> list[dict[str, Any]]:
     look = last_look(folder)
     if look is None:
         return tables
-    without = no_control(rounds[look.meta["best"]])
+    without = no_control(rounds, look.meta["best"], met=bool(last_result(folder).get("met")))
     said = [looked(len(list(folder.commits("final")))), *([without] if without else [])]
     for name in look.meta["tables"]:
         table = json.loads(folder.file(name))
@@ -153,25 +176,12 @@ def _campaign_text(folder: Store) -> str:
         return ""
 
 
-def _cards(folder: Store, out: Path) -> list[Card]:
-    try:
-        failures = load_failures(folder)
-    except NothingToTest:
-        return []
-    if failures.x.dim() != 4:
+def _cards(folder: Store, failures: Cases | None, models: Models, out: Path) -> list[Card]:
+    if failures is None or failures.x.dim() != 4:
         return []
     classes = class_names(folder, failures)
     shown = failures[_spread(failures)]
-    return [_card(shown[slice(i, i + 1)], classes, out) for i in range(len(shown))]
-
-
-def _wrong(folder: Store) -> int:
-    """How many of the failures the target itself is wrong on; models may also differ where it is right."""
-    try:
-        failures = load_failures(folder)
-    except NothingToTest:
-        return 0
-    return int((failures.info["pred"] != failures.y).sum())
+    return [_card(shown[slice(i, i + 1)], classes, models, out) for i in range(len(shown))]
 
 
 def _spread(failures: Cases) -> Tensor:
@@ -184,7 +194,7 @@ def _spread(failures: Cases) -> Tensor:
     return grouped[turn.argsort(stable=True)][:GALLERY]
 
 
-def _card(case: Cases, classes: tuple[str, ...], out: Path) -> Card:
+def _card(case: Cases, classes: tuple[str, ...], models: Models, out: Path) -> Card:
     x, seed = case.x[0], case.info["seed_x"][0]
     name = case_ids(case.x)[0]
     scale = max(1, SIDE // x.shape[-1])
@@ -197,11 +207,14 @@ def _card(case: Cases, classes: tuple[str, ...], out: Path) -> Card:
             write_atomic(file, png(picture, scale))
         pictures[what] = f"images/{file.name}"
     linf, l2 = float(case.info["linf"][0]), float(case.info["l2"][0])
+    others = [classes[p] for p in case.info["others_pred"][0].tolist()] if "others_pred" in case.info else []
+    vulnerable = others.pop() if others and models.vulnerable is not None else ""  # it comes behind siblings
     return Card(
         name,
         classes[int(case.y[0])],
         classes[int(case.info["pred"][0])],
-        ", ".join(classes[p] for p in case.info["others_pred"][0].tolist()) if "others_pred" in case.info else "",
+        vulnerable,
+        ", ".join(others),
         f"{linf:.3f} = {255 * linf:.0f}/255",
         f"{l2:.2f}",
         f"{float(case.info['ssim'][0]):.2f}",

@@ -15,7 +15,7 @@ KINDS: dict[str, Callable[..., Tensor]] = {"image": ssim, "vector": close}
 
 
 @register("filter", paper="TwinFuzz 2026")
-def quality(bench: Bench, cases: Cases, *, keep: float = 0.6, least: float | None = None) -> Tensor:
+def quality(bench: Bench, cases: Cases, *, keep: float | None = None, least: float | None = None) -> Tensor:
     """As like its seed as the best share ``keep`` of the seeds: by structural similarity for images, else by distance.
 
     For images ``least`` asks for a similarity instead of a share.

@@ -27,8 +27,9 @@ def fol(
 ) -> Tensor:
     """The most that the linearised loss can still gain in the ball around the seed: 0 where an attack has converged.
 
-    ``norm=l2`` is the paper's eps·‖g‖₂ (factor 1 where eps is not given); ``exact`` centres its ball on the seed,
-    as linf does. ``box`` also keeps to the target's bounds, for linf. A case without column ``seed_x`` is its own seed.
+    ``norm=l2`` is the paper's eps·‖g‖₂ (in place of eps the width of the inputs' range where it is not given);
+    ``exact`` centres its ball on the seed, as linf does. ``box`` also keeps to the target's bounds, for linf. A case
+    without column ``seed_x`` is its own seed.
     With ``safe`` off the length is that of the public code, ‖g + 1e-20‖₂, for the paper's form only.
     """
     _check(eps, norm, exact, box, safe)
@@ -37,7 +38,8 @@ def fol(
         # Paper: the maximum over the ball around the seed. Here: as printed, a scaled gradient norm, because its proof
         # centres the ball on the case; the inner product with the way from the seed is lost (exact=True has it).
         length = norms.safe_length(slope) if safe else norms.size(slope + CODE_OFFSET, "l2")
-        return length if eps is None else eps * length
+        # Without eps in units of the range, as steps are: else its weight against other scores would go by the range.
+        return length * (bench.target.spec.bounds[1] - bench.target.spec.bounds[0] if eps is None else eps)
     assert eps is not None  # _check has seen to it
     x = cases.x.to(slope.device)
     seed = cases.parent.detach().to(slope.device)

@@ -47,7 +47,7 @@ def attacked(
     search = untargeted(attack, climbed, eps=eps, norm=norm, who="a seeder")
     order = torch.randperm(len(cases), generator=rng.at("order").generator()).to(cases.x.device)
     found, lacking = [cases[:0].note(seed_x=cases.parent[:0])], count
-    with victim.ready():
+    with victim.ready(), climbed.ready():
         for start in range(0, len(cases), BLOCK):
             block = labelled(bench, cases[order[start : start + BLOCK]])
             found.append(_successes(bench, victim, climbed, search, block, rng.at("attack"))[:lacking])

@@ -1,6 +1,6 @@
 """Failures that are never trained on: which they are, and how they choose the epoch."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,23 @@ DROP = 0.01  # of clean accuracy that a net may lose for the accuracy on failure
 FAILURE = "failure"  # the column that tells failures from clean validation cases
 
 
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Cases in two parts that share no seed: those to learn from, and those kept back, which are never trained on."""
+
+    learn: Cases
+    check: Cases
+
+
 def kept_back(origin: Tensor, seed: int) -> Tensor:
     """Which cases are never trained on: all that grew from a fixed share of the seeds, in every round, (N,)."""
     return Stream(seed, ("harden", "split")).rows(origin).uniform(()) < CHECK_SHARE
 
 
 def among(clean: Data, failures: Cases) -> Data:
-    """The validation cases with failures behind them, told apart by a column."""
-    marked = [cases.note(**{FAILURE: torch.full_like(cases.y, i)}) for i, cases in enumerate((clean.cases, failures))]
+    """The validation cases with failures behind them, told apart by a column; those already among them stay so."""
+    own, none = clean.cases, torch.zeros_like(clean.cases.y)
+    marked = [own.note(failure=own.info.get(FAILURE, none)), failures.note(failure=torch.ones_like(failures.y))]
     return replace(clean, cases=Cases.cat(marked), name=f"{clean.name} and failures", source="")
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from assay.core.cases import UNLABELLED, Cases, inside
 from assay.core.chunks import Chunks
-from assay.core.errors import UsageError
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, register
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import made_by, untargeted
-from assay.stages.trainers.kept_back import among, judge, kept_back
+from assay.stages.trainers.kept_back import Parted, among, judge, kept_back
 from assay.stages.trainers.loop import Plan, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.subjects.bench import Splits
@@ -54,15 +54,31 @@ def resistant(
     """Clean cases and a fixed heap of attacks on the net it starts from; best epoch by a kept-back part of the heap."""
     plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
     plan.check()
-    train, val = data.part("train"), data.part("val")
+    train = data.part("train")
     # The module as it was given: a training that goes on loads other weights into its own copy.
     start = ModuleTarget(module, train.spec)
     heap = heap_of(start, train.cases, attacks=chosen(attacks, start, eps, norm), share=share, rng=rng)
-    both = joined(data, heap.learn if extra is None else Cases.cat([heap.learn, extra]))
+    return learned(module, data, heap, extra, plan, rng=rng, watch=watch)
+
+
+def learned(
+    module: nn.Module, data: Splits, heap: Parted, extra: Cases | None, plan: Plan, *, rng: Stream, watch: Watch
+) -> nn.Module:
+    """The module trained on the clean cases, the heap and the extra cases; refused where there is nothing to learn."""
+    added = heap.learn if extra is None else Cases.cat([heap.learn, extra])
+    _check_some(added)
     # Paper's public code: the best epoch on the adversarial pool of the test set. Here: on successes kept back from
     # training images, because the other way the reported robustness has chosen its own model.
-    checks = among(val, heap.check).cases
-    return fit(module, both, checks, plan, rng=rng, watch=watch, judge=judge("floor", module))
+    checks = among(data.part("val"), heap.check).cases
+    return fit(module, joined(data, added), checks, plan, rng=rng, watch=watch, judge=judge("floor", module))
+
+
+def _check_some(cases: Cases) -> None:
+    if not len(cases):
+        raise NothingToTest(
+            "no attack fooled the model on a training image that it gets right, so there is nothing to become "
+            "resistant by; it must be a trained net, and more eps, more steps or a larger share finds more"
+        )
 
 
 def chosen(attacks: str, target: Target, eps: float, norm: str) -> tuple[Bound, ...]:
@@ -73,25 +89,34 @@ def chosen(attacks: str, target: Target, eps: float, norm: str) -> tuple[Bound, 
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Heap:
-    """Successes of attacks on training images: those to learn from, and those kept back, which share no image.
+def heap_for(trainer: Bound, target: Target, train: Cases, rng: Stream) -> Parted:
+    """The heap that this trainer makes with that ``rng``; an empty one where it attacks as it trains, or not at all.
 
-    The column ``attack`` says which of the attacks made a case; ``origin`` is the row of its image.
+    Refused where the trainer makes one and no attack succeeds.
     """
-
-    learn: Cases
-    check: Cases
-
-
-def heap_for(trainer: Bound, target: Target, train: Cases, rng: Stream) -> Heap:
-    """The heap that this trainer makes with that ``rng``; an empty one where it attacks as it trains, or not at all."""
-    told = trainer.params
-    if not {"attacks", "share", "eps", "norm"} <= told.keys():
+    if trainer.function is not resistant:
         none = train[:0]
-        return Heap(none, none)
+        return Parted(none, none)
+    told = trainer.params
     attacks = chosen(told["attacks"], target, told["eps"], told["norm"])
-    return heap_of(target, train, attacks=attacks, share=told["share"], rng=rng)
+    made = heap_of(target, train, attacks=attacks, share=told["share"], rng=rng)
+    _check_some(made.learn)
+    return made
+
+
+def with_heap(trainer: Bound, heap: Parted) -> Bound:
+    """The trainer with the heap that ``heap_for`` made for it, which it does not make again; others as they are."""
+    if trainer.function is not resistant:
+        return trainer
+    own = ("eps", "norm", "attacks", "share")  # of the heap; the other parameters are those of the training
+    plan = Plan(**{name: value for name, value in trainer.params.items() if name not in own})
+
+    def work(
+        module: nn.Module, data: Splits, extra: Cases | None, *, rng: Stream, watch: Watch, **_: object
+    ) -> nn.Module:
+        return learned(module, data, heap, extra, plan, rng=rng, watch=watch)
+
+    return replace(trainer, function=work)
 
 
 def heap_of(
@@ -102,8 +127,10 @@ def heap_of(
     share: float,
     rng: Stream,
     chunks: Chunks | None = None,
-) -> Heap:
+) -> Parted:
     """Successes of the attacks, as many as ``share`` of the training cases and a tenth more, which are kept back.
+
+    The column ``attack`` says which of the attacks made a case; ``origin`` is the row of its image.
 
     Every attack gives equally many; what one cannot give the others do. An image counts where the target is right on
     it: else the success is the target's own. The same ``rng`` gives the same heap, whatever the size of chunks.
@@ -127,7 +154,7 @@ def heap_of(
             "%d of %d kept back; more eps or steps find more",
             *(len(train), int(good.sum()), len(made["learn"]), learn, len(made["check"]), check),
         )
-    return Heap(**made)
+    return Parted(**made)
 
 
 def _pooled(target: Target, cases: Cases, attacks: Sequence[Bound], count: int, rng: Stream, chunks: Chunks) -> Cases:

@@ -9,7 +9,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.registry import bind, names
 from assay.core.specs import canonical, sliced
 from assay.core.units import number
-from assay.subjects.bench import Data, Splits, held_out
+from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.archive import from_npz
 from assay.subjects.data.folder import from_folder
 
@@ -61,6 +61,16 @@ def training_of(data: Data, given: str | Data | None = None, *, size: str = "") 
     if splits is None or splits.train is None:
         return None
     return replace(splits.train, source=text if text.startswith("dir:") else f"{text}/train")
+
+
+def splits_to_train(data: Data, given: str | Data | None = None, *, size: str = "") -> Splits | None:
+    """The training data of ``training_of`` with validation data: the set's own, else cut from them."""
+    learnt = training_of(data, given, size=size)
+    if learnt is None:
+        return None
+    name, _, part = learnt.source.rpartition("/")
+    own = load_splits(name, size=size).val if part == "train" and not learnt.source.startswith("dir:") else None
+    return with_validation(Splits(learnt.name, train=learnt, val=own))
 
 
 def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> Data:

@@ -1,7 +1,7 @@
 """Targets by text: ``lenet5@w.safetensors``, ``file.py:function@w.safetensors``, or a live module."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
     told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
     if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
         return None
-    if "seen" in told:  # hardened: what the start was trained with, None where nobody knows, and what came after
+    if "seen" in told:  # trained from weights: what these had seen, None where nobody knows, and what came after
         seen = told["seen"]
         return tuple(_seen(step(attack)) for attack in seen) if isinstance(seen, list) else None
     return tuple(attacks_in(step(told["trainer"])[1]))
@@ -159,6 +159,23 @@ def attacks_in(params: Mapping[str, Any]) -> list[tuple[str, Params]]:
     one, several = params.get("attack"), params.get("attacks")
     texts = [*([one] if isinstance(one, str) else []), *(split(several) if isinstance(several, str) else [])]
     return [_seen(step(text)) for text in texts]
+
+
+def told_seen(*parts: Iterable[Any]) -> list[list[Any]]:
+    """The attacks of all parts as a checkpoint tells them, none twice."""
+    told: list[list[Any]] = []
+    for attack in (list(step(attack)) for part in parts for attack in part):
+        told += [] if attack in told else [attack]
+    return told
+
+
+def seen_after(start: str, params: Mapping[str, Any]) -> list[list[Any]] | None:
+    """What a checkpoint tells of the attacks it has seen that was trained from ``start`` by a trainer with ``params``.
+
+    None where nobody knows what the start has seen.
+    """
+    known = trained_with(start)
+    return None if known is None else told_seen(known, attacks_in(params))
 
 
 def _seen(attack: tuple[str, Params]) -> tuple[str, Params]:

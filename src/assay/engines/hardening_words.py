@@ -1,0 +1,34 @@
+"""What is said of a hardening in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.engines.hardened import Round
+
+
+def no_control(rounds: Sequence["Round"], best: int, *, met: bool) -> str:
+    """Why there is no control beside the best model, "" where there may be one."""
+    named = {"original": "the original", "resistant": "the resistant model"}.get(rounds[best].made)
+    if named is None:
+        return ""
+    if rounds[best + 1 :]:
+        return f"no round was better than {named}; no control was trained"
+    if met:
+        return f"{named} met the requirement before any fuzzing; no case was looked for"
+    return f"no round came after {named}; no control was trained"
+
+
+def looked(times: int) -> str:
+    """How often the test part was looked at."""
+    return f"test part looked at {often(times)}"
+
+
+def often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
+
+
+def title_of(protocol: Mapping[str, Any]) -> str:
+    """Data, number of inputs, ball and seed: what the numbers of a table have in common."""
+    ball = "" if protocol["eps"] is None else f", {protocol['norm']} eps={protocol['eps_text']}"
+    return f"{protocol['data']}, n={protocol['n']}{ball}, seed {protocol['seed']}"
