@@ -34,7 +34,7 @@ lint: $(READY)   ## ruff and mypy, strict
 	$(BIN)/mypy
 
 test: lint       ## what CI runs: lint, types and every fast test
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 faults: $(READY) ## kills, full disks, hostile files: real subprocesses
 	$(BIN)/pytest tests/faults
