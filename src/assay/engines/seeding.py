@@ -60,7 +60,8 @@ def _choose(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Stream
         if not len(chosen):
             raise NothingToTest(_nothing(name, steps, len(data)))
     _tell(stages, data, steps)
-    if bench.kept.get(LEVELS, {}).get("ssim", 1.0) < UNLIKE:
+    floor = any(bound.params.get("least") is not None for bound in stages.seeds.values())
+    if not floor and bench.kept.get(LEVELS, {}).get("ssim", 1.0) < UNLIKE:
         log.warning(
             "the seeds are as little like their clean parents as SSIM %.2f: the filter keeps the best of what the "
             "attack made, whatever that is; a smaller --eps, or a floor (--set seeds.quality.least=0.7), keeps better",
