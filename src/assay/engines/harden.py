@@ -31,6 +31,7 @@ from assay.engines.train import writable
 from assay.engines.twins import TWINS, check_twins
 from assay.engines.yardstick import Yardstick, suite_for
 from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
+from assay.stages.trainers.resistant import attacks_of
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.target import require
@@ -113,6 +114,8 @@ def harden(
     needs = {*stages.needs(), *after.select.entry.needs} - {SIBLINGS, TWINS}
     require(subject.target, needs, f"recipe {stages.name!r}")
     rehearsed(subject.target, (), stages, subject.splits.part("train"), subject.target if twins else None)
+    if stages.resistant is not None:
+        attacks_of(stages.resistant, subject.target)
     setting = Setting(
         recipe=recipe,
         changes=changes,

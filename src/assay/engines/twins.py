@@ -16,7 +16,7 @@ from assay.engines.resistant_model import BESIDE, RESISTANT, Building
 from assay.engines.siblings import other_model
 from assay.recipes.recipe import Stages
 from assay.stages.trainers.loop import rank
-from assay.stages.trainers.resistant import chosen
+from assay.stages.trainers.resistant import attacks_of
 from assay.subjects.bench import Data, Splits, fitted
 from assay.subjects.data.load import splits_to_train
 from assay.subjects.sources.load import module_of
@@ -50,7 +50,7 @@ class Twins:
             text = named if isinstance(named, str) else "module"
             return {RESISTANT: text, f"{RESISTANT}_fingerprint": self.given.fingerprint()}
         assert self.splits is not None  # twins_of has seen to it
-        return {"built_from": self.splits.part("train").fingerprint()}
+        return {"built_from": "+".join(self.splits.part(part).fingerprint() for part in ("train", "val"))}
 
     def resistant(self, folder: Store, seed: int, progress: Progress) -> Target:
         """The resistant model; one that is built is kept in the run folder, and a training that was stopped goes on."""
@@ -104,9 +104,7 @@ def twins_of(
         given = other_model("--resistant", resistant, vulnerable, data, beside=BESIDE, **loading)
         return Twins(model, vulnerable, given, stages.resistant, None)
     require(vulnerable, (*stages.resistant.entry.needs, "grad"), "building the resistant model")
-    told = stages.resistant.params
-    if "attacks" in told:  # a wrong name costs nothing here, and minutes when the model is being built
-        chosen(told["attacks"], vulnerable, told["eps"], told["norm"])
+    attacks_of(stages.resistant, vulnerable)  # a wrong name costs nothing here, and minutes once a model is being built
     parts = splits_to_train(data, training, size=size)
     if parts is None or not bool((parts.part("train").cases.y != UNLABELLED).any()):
         raise UsageError(

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import Cases
-from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.core.registry import Bound, bind, register
-from assay.core.specs import step as read_step
+from assay.core.registry import Bound, register
+from assay.stages.attacks.untargeted import untargeted
 from assay.stages.trainers.loop import Plan, Watch, accuracy, fit
 from assay.stages.trainers.plain import joined
 from assay.subjects.bench import Splits
@@ -41,11 +40,8 @@ def adversarial(
 ) -> nn.Module:
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attack."""
     plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
-    name, params = read_step(attack)
-    search = bind("attack", name, params, {"eps": eps, "norm": norm})
-    if search.params.get("targeted"):
-        raise UsageError("adversarial training moves away from the label; its attack cannot be targeted")
     spec = data.part("train").spec
+    search = untargeted(attack, ModuleTarget(module, spec), eps=eps, norm=norm, who="a trainer")
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
         count = round(len(x) * share)

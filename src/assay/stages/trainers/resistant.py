@@ -89,17 +89,24 @@ def chosen(attacks: str, target: Target, eps: float, norm: str) -> tuple[Bound, 
     return found
 
 
+def attacks_of(trainer: Bound, target: Target) -> tuple[Bound, ...]:
+    """The attacks whose successes this trainer heaps up, () where it heaps up none; refused where they cannot work."""
+    if trainer.function is not resistant:
+        return ()
+    told = trainer.params
+    return chosen(told["attacks"], target, told["eps"], told["norm"])
+
+
 def heap_for(trainer: Bound, target: Target, train: Cases, rng: Stream) -> Parted:
     """The heap that this trainer makes with that ``rng``; an empty one where it attacks as it trains, or not at all.
 
     Refused where the trainer makes one and no attack succeeds.
     """
-    if trainer.function is not resistant:
+    attacks = attacks_of(trainer, target)
+    if not attacks:
         none = train[:0]
         return Parted(none, none)
-    told = trainer.params
-    attacks = chosen(told["attacks"], target, told["eps"], told["norm"])
-    made = heap_of(target, train, attacks=attacks, share=told["share"], rng=rng)
+    made = heap_of(target, train, attacks=attacks, share=trainer.params["share"], rng=rng)
     _check_some(made.learn)
     return made
 
