@@ -63,6 +63,7 @@ bench-fuzzers: $(READY) ## every baseline fuzzer for the same time, each failure
 papers: $(READY) ## the pages of docs/papers from their rows; how to compute rows stands on each page
 	$(BIN)/python benchmarks/papers/robot.py page
 	$(BIN)/python benchmarks/papers/twinfuzz.py page
+	$(BIN)/python benchmarks/papers/dare.py page
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

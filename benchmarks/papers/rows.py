@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """A JSONL file that only grows. A line cut short by a kill is dropped when the file is opened."""
+    """A JSONL file that grows row by row. A line cut short by a kill is dropped when the file is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,6 +34,14 @@ class Rows:
             self.all.append(row)
             self._known.add(key(protocol))
         return row
+
+    def drop(self, gone: Callable[[Row], bool]) -> None:
+        """Take rows out again, of the file too."""
+        with self._writing:
+            self.all = [row for row in self.all if not gone(row)]
+            self._known = {key(row["protocol"]) for row in self.all}
+            if self.path.exists():
+                self.path.write_text("".join(json.dumps(row) + "\n" for row in self.all), encoding="utf-8")
 
 
 def key(protocol: Protocol) -> str:

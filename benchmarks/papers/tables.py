@@ -1,6 +1,6 @@
 """Rows picked, averaged and laid out as tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -59,3 +59,19 @@ def pairs(rows: Iterable[Row], over: str, first: Any, second: Any, name: str) ->
 def won(differences: Sequence[float]) -> str:
     """How many of them are above 0."""
     return f"{sum(d > 0 for d in differences)} of {len(differences)}"
+
+
+def lacked(lacking: Mapping[str, tuple[int, ...]], every: tuple[int, ...]) -> str:
+    """Arms with the seeds they have not, those alike together.
+
+    >>> lacked({"a": (1, 2), "b": (), "c": (1, 2), "d": (0, 1, 2)}, (0, 1, 2))
+    'a, c: 1 and 2; d: all'
+    """
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, seeds in lacking.items():
+        if seeds:
+            groups.setdefault(seeds, []).append(name)
+    return "; ".join(
+        f"{', '.join(names)}: {'all' if seeds == every else ' and '.join(map(str, seeds))}"
+        for seeds, names in groups.items()
+    )

@@ -74,11 +74,12 @@ def _lines(found: list[Row], first: str, others: Sequence[str]) -> list[list[str
     for other in others:
         told = [paired(found, first, other, key) for key in SHOWN]
         if any(told):
-            lines.append([NAMES.get(other, other), *map(_difference, told)])
+            lines.append([NAMES.get(other, other), *map(written, told)])
     return lines
 
 
-def _difference(some: Sequence[float]) -> str:
+def written(some: Sequence[float]) -> str:
+    """A difference with its standing, its spread and how many seeds are above 0."""
     if not some:
         return "–"
     spread = f" ± {stdev(some):.3f}" if len(some) > 1 else ""

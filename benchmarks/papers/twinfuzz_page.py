@@ -5,12 +5,12 @@ from pathlib import Path
 from statistics import mean
 
 from papers.rows import Row
-from papers.tables import cell, column, seeds_of, table
+from papers.tables import cell, column, lacked, seeds_of, table
 from papers.twinfuzz_arms import FILTERS
 from papers.twinfuzz_differences import differences
 from papers.twinfuzz_fuzzing import filters, fuzzing, oracles, parents, tried
 from papers.twinfuzz_measure import STATIC
-from papers.twinfuzz_tables import NAMES, ORDER, Subject, average, by_arm, subjects, usual
+from papers.twinfuzz_tables import NAMES, ORDER, average, by_arm, subjects, usual
 from papers.twinfuzz_texts import NOT_HERE, PROTOCOL, SCRIPT, SETTINGS_TEXT, TABLES_TEXT
 from papers.twinfuzz_verdict import verdict
 
@@ -96,21 +96,9 @@ def missing(rows: list[Row]) -> str:
             lacking = {name: tuple(s for s in subject.seeds if (name, s) not in there) for name in names}
             whole, absent = len(names) * len(subject.seeds), sum(map(len, lacking.values()))
             if absent:
-                told = "all" if absent == whole else _lacking(lacking, subject)
+                told = "all" if absent == whole else lacked(lacking, subject.seeds)
                 command = f"`{experiment} {subject.command}`"
                 body.append([f"{experiment}, {subject.title}", f"{whole - absent} of {whole}", told, command])
     if not body:
         return "## Rows not run\n\nNone.\n"
     return "## Rows not run\n\n" + table(["rows", "there", "missing, with seeds", "command"], body) + SETTINGS_TEXT
-
-
-def _lacking(lacking: dict[str, tuple[int, ...]], subject: Subject) -> str:
-    """Arms with the seeds they have not, those alike together."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, seeds in lacking.items():
-        if seeds:
-            groups.setdefault(seeds, []).append(name)
-    return "; ".join(
-        f"{', '.join(names)}: {'all' if seeds == subject.seeds else ' and '.join(map(str, seeds))}"
-        for seeds, names in groups.items()
-    )

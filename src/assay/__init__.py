@@ -38,6 +38,7 @@ _HOME = {
     "register": "assay.core.registry",
     "report": "assay.outputs.report.build",
     "select": "assay.engines.select",
+    "shrink": "assay.engines.shrink",
     "train": "assay.engines.train",
 }
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from assay.engines.prioritise import Prioritised as Prioritised
     from assay.engines.prioritise import prioritise as prioritise
     from assay.engines.select import select as select
+    from assay.engines.shrink import shrink as shrink
     from assay.engines.train import train as train
     from assay.engines.transfer import transfer as transfer
     from assay.outputs.export import export as export

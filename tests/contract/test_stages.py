@@ -9,6 +9,7 @@ from torch import nn
 
 from assay.core.cases import Cases, InputSpec
 from assay.core.entries import FOLDERS
+from assay.core.errors import UsageError
 from assay.core.losses import cross_entropy
 from assay.core.randomness import Stream
 from assay.core.registry import ENGINE_ARGUMENTS, Bound, bind, entries, lookup, names
@@ -223,7 +224,7 @@ def test_trainers_leave_the_module_alone_and_learn(name: str) -> None:
     module = net()
     before = {k: v.clone() for k, v in module.state_dict().items()}
     stage = bind("trainer", name, {"epochs": 2, "batch": 16}, {"eps": 0.05})
-    extra = some_cases(8).drop("step", "hits")
+    extra = None if "history" in stage.entry.needs else some_cases(8).drop("step", "hits")  # such learn from no cases
     made = stage(module, splits(), extra, rng=Stream(0), watch=Unwatched())
     assert made is not module
     for key, value in module.state_dict().items():
@@ -236,13 +237,18 @@ def test_trainers_leave_the_module_alone_and_learn(name: str) -> None:
 
 @pytest.mark.parametrize("name", names("recipe"))
 def test_recipes_resolve(name: str) -> None:
-    assert isinstance(lookup("recipe", name)[1], Recipe)
+    recipe: Any = lookup("recipe", name)[1]
+    assert isinstance(recipe, Recipe)
+    assert all(isinstance(text, str) for text in hardening(name, {}, {"eps": 0.1}).config().values())
+    if not recipe.mutate:
+        with pytest.raises(UsageError, match=f"recipe {name} finds no cases, it trains: assay harden"):
+            resolve(name, {}, {"eps": 0.1})
+        return
     stages = resolve(name, {}, {"eps": 0.1})
     assert stages.name == name
     told = stages.config()
     again = resolve(name, {field: text for field, text in told.items() if field != "name"}, {})
     assert again.config() == told, "what a run writes down gives the same stages again"
-    assert all(isinstance(text, str) for text in hardening(name, {}, {"eps": 0.1}).config().values())
 
 
 @pytest.mark.parametrize("name", names("suite"))

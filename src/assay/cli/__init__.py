@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from assay.cli import coverage, demo, evaluate, export, fuzz, harden, look, prioritise, select, train, transfer
+from assay.cli import coverage, demo, evaluate, export, fuzz, harden, look, prioritise, select, shrink, train, transfer
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
 app.command("select")(select.select)
+app.command("shrink")(shrink.shrink)
 app.command("prioritise")(prioritise.prioritise)
 app.command("export")(export.export)
 app.command("status")(look.status)

@@ -7,7 +7,8 @@ from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step, value
-from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS, without
+from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS
+from assay.recipes.steps import without
 
 _FACTS = ("resistant_fingerprint", "built_from")
 _KEYS = {

@@ -14,6 +14,9 @@ def export(
     selected: Annotated[
         int | None, typer.Option(min=1, help="Only this selection of the run's, made by assay select.")
     ] = None,
+    shrunk: Annotated[
+        int | None, typer.Option(min=1, help="Only this shrinking of the run's, made by assay shrink.")
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -22,8 +25,9 @@ def export(
     from assay.outputs.screen import plain, show_notices
 
     show_notices(quiet=quiet or json)
-    path, cases = work(run, to=to, out=out, selected=selected)
+    path, cases = work(run, to=to, out=out, selected=selected, shrunk=shrunk)
     if json:
-        options.print_json({"run": run, "to": to, "out": str(path), "cases": cases, "selected": selected})
+        told = {"run": run, "to": to, "out": str(path), "cases": cases, "selected": selected, "shrunk": shrunk}
+        options.print_json(told)
     else:
         typer.echo(f"{cases} cases in {plain(str(path))}")

@@ -22,7 +22,9 @@ def harden(
     run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Stop after this many fuzzing rounds in all.")] = 5,
     time: Annotated[str | None, typer.Option(help="Begin no round that would not end in this time: 20m.")] = None,
-    per_round: Annotated[str, typer.Option(help="Cases picked a round: 600, or 10% of the training part.")] = "10%",
+    per_round: Annotated[
+        str | None, typer.Option(help="Cases picked a round: 600, or a share of the training part (10%).")
+    ] = None,
     fuzz_time: Annotated[str | None, typer.Option(help="How long each round fuzzes (30s).")] = None,
     fuzz_cases: Annotated[int | None, typer.Option(min=1, help="Or how many cases each round tries.")] = None,
     suite: Annotated[str, typer.Option(help="Attacks that measure; the recipe's own where not given.")] = "",
@@ -34,11 +36,14 @@ def harden(
     resistant: Annotated[
         str | None, typer.Option(help="For twinfuzz: the resistant model, instead of one built from MODEL.")
     ] = None,
+    history: Annotated[
+        str | None, typer.Option(help="For dare: past epochs of MODEL's training, where not beside its weights.")
+    ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
     ] = None,
     no_control: Annotated[
-        bool, typer.Option("--no-control", help="Do not train the model as long without cases, to compare.")
+        bool, typer.Option("--no-control", help="Make no models to compare with: as long trained without cases, noise.")
     ] = False,
     out: Annotated[str | None, typer.Option(help="Also write the best model here: NAME.safetensors.")] = None,
     seed: options.Seed = 0,
@@ -51,7 +56,10 @@ def harden(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Fuzz, select, train, measure, until a requirement holds on the validation part. Exit 1 where it does not."""
+    """Fuzz, select, train, measure, until a requirement holds on the validation part. Exit 1 where it does not.
+
+    A recipe that finds no cases, such as dare, trains once.
+    """
     from assay.cli.campaign import campaign_of
     from assay.core.errors import INTERRUPTED, NOT_MET
     from assay.engines.harden import harden as work
@@ -59,6 +67,8 @@ def harden(
     from assay.outputs.screen import Screen, show_notices
 
     show_notices(quiet=quiet or json)
+    changes = campaign_of(None, {}, change or [], {}).changes
+    changes |= {} if history is None else {"train.history": history}
     with Screen("harden", harden_line, quiet=quiet) as screen:
         told = work(
             recipe,
@@ -74,7 +84,7 @@ def harden(
             fuzz_time=fuzz_time,
             fuzz_cases=fuzz_cases,
             suite=suite,
-            changes=campaign_of(None, {}, change or [], {}).changes,
+            changes=changes,
             val_cases=val_cases,
             test_cases=test_cases,
             seed=seed,
@@ -102,33 +112,21 @@ def harden(
 
 
 def _show(told: "Hardened", out: str | None) -> None:
-    from assay.outputs.harden_tables import (
-        comparison_line,
-        eps_line,
-        rounds_table,
-        test_tables,
-        verdict_table,
-        warning_lines,
-    )
+    from assay.engines.hardening_words import noise_line
+    from assay.outputs import harden_tables as tables
     from assay.outputs.show import show
 
-    show(rounds_table(told))
-    for table in test_tables(told, told.test) if told.test is not None else []:
+    show(tables.rounds_table(told))
+    for notes in tables.notes_tables(told):
+        show(notes)
+    for table in tables.test_tables(told, told.test) if told.test is not None else []:
         show(table)
-    if line := comparison_line(told):
+    for line in filter(None, (tables.comparison_line(told), "" if told.test is None else noise_line(told.test))):
         typer.echo(line)
-    show(verdict_table(told))
-    for line in (*warning_lines(told), *filter(None, [eps_line(told)])):
+    show(tables.verdict_table(told))
+    for line in (*tables.warning_lines(told), *filter(None, [tables.eps_line(told)]), *tables.closing_lines(told)):
         typer.echo(line)
-    best = told.rounds[told.best]
-    if told.best:
-        typer.echo(
-            f"fixed {best.fixed} of {best.checked} failures never trained on; broke {best.broken} and mended "
-            f"{best.mended} of {best.measured.clean.n} clean validation inputs"
-        )
-    count = told.fuzzed
-    typer.echo(f"{'MET' if told.met else 'NOT MET'} after {count} round{'s' * (count != 1)} ({told.stopped})")
     named = {"original": " (the original)", "resistant": " (the resistant model, before fuzzing)"}
-    typer.echo(f"best model: {out or told.model}{named.get(best.made, '')}")
+    typer.echo(f"best model: {out or told.model}{named.get(told.rounds[told.best].made, '')}")
     if told.check and told.test is not None:
         typer.echo(f"check it: {told.check}")

@@ -34,7 +34,7 @@ def train(
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0, for trainers that attack.")] = None,
     seed: options.Seed = 0,
     hold_out: Annotated[float, typer.Option(help="Share of the training part kept away from training.")] = 0.0,
-    history: Annotated[str, typer.Option(help="Folder for the weights of every epoch, or last:N.")] = "",
+    history: Annotated[str, typer.Option(help="Keep weights of epochs: FOLDER, or all or last:N beside --out.")] = "",
     keep: Annotated[str, typer.Option(help="Epochs the history keeps: all or last:N.")] = "all",
     size: options.Size = "",
     mean: options.Mean = "",
@@ -47,6 +47,7 @@ def train(
 ) -> None:
     """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
     from assay.engines.train import train as work
+    from assay.outputs.notes import note_facts
     from assay.outputs.screen import Screen, show_notices, train_line
     from assay.outputs.show import facts_table, show
 
@@ -92,8 +93,10 @@ def train(
         "weights": done.out,
         "best epoch": f"{done.best_epoch} of {done.epochs}",
         "validation accuracy": f"{done.val_accuracy:.4f}",
+        **({"chosen": f"learning rate {rate:g}"} if (rate := done.rate) else {}),
         **({"chosen by": chosen} if done.score != done.val_accuracy else {}),
         "seconds": f"{done.seconds:.1f}",
+        **note_facts(done.notes),
     }
     show(facts_table(facts))
     typer.echo(f"next: assay eval {model.partition('@')[0]}@{done.out} --data {test} --eps 0.1")

@@ -10,11 +10,14 @@ from assay.core.cases import Cases
 from assay.core.journal import Line
 from assay.core.randomness import Stream
 from assay.core.store import Store
-from assay.engines.hardened import Tested, numbers_tables
+from assay.engines.hardened import Tested, compared
 from assay.engines.hardening_models import Models
+from assay.engines.hardening_setting import Setting, Tell
 from assay.engines.hardening_words import often
+from assay.engines.numbers_tables import numbers_tables
 from assay.engines.resistant_model import heap_in
-from assay.engines.rounds import Setting, Tell, round_name
+from assay.engines.round_book import round_name
+from assay.engines.trained_round import noise_beside
 from assay.engines.yardstick import Yardstick
 from assay.stages.trainers.kept_back import among
 from assay.subjects.bench import Splits
@@ -33,21 +36,21 @@ class FinalLook:
     def control(self, rounds: int) -> ModuleTarget:
         """The original trained as often and as long, without a single case.
 
-        Where there are two models, the resistant one, which goes on learning from the attacks that made it so.
+        Where there are two models, the resistant one, which goes on learning from the attacks that made it so. Where
+        the recipe has a trainer for it, by that; of one that only trains, on the inputs that it learned from.
         """
         first, done = self.setting.first, {line.meta["round"] for line in self.folder.commits("control")}
         target = self.models.original if first == 1 else self.models.target(round_name(first - 1))
+        fit = self.setting.system.control
         splits, extra = self._without_cases()
         for number in range(first, rounds + 1):
             name = f"control-{number:03d}"
             if number not in done:
-                training = {**self.setting.training, "round": number, "control": True}
+                training = {**self.setting.control, "round": number, "control": True}
                 rng, say = self.rng.at("control", number), self.tell(phase="control", round=number)
-                made, log = self.models.trained(
-                    name, target, self.setting.after.train, splits, extra, rng, training, say
-                )
-                facts = {"training": training | {"log": log}, "hardening": {"round": number, "control": True}}
-                files = {f"models/{name}.safetensors": self.models.encoded(made, **facts)}
+                made = self.models.trained(name, target, fit, splits, extra, rng, training, say)
+                facts = {"training": training | made.facts(), "hardening": {"round": number, "control": True}}
+                files = {f"models/{name}.safetensors": self.models.encoded(made.module, **facts)}
                 self.folder.commit(files, kind="control", round=number)
                 self.models.forget(name)
             target = self.models.target(name)
@@ -55,7 +58,7 @@ class FinalLook:
 
     def _without_cases(self) -> tuple[Splits, Cases | None]:
         """What the control learns from, and what chooses its epochs."""
-        splits = self.setting.splits
+        splits = self.setting.system.control_data(self.setting.splits)
         if self.setting.first == 1:
             return splits, None
         heap = heap_in(self.folder)
@@ -70,32 +73,26 @@ class FinalLook:
             "run %s was hardened until '%s'; this asks '%s'; its test part was looked at %s",
             *(self.folder.name, last["until"], told["until"], often(looks)),
         )
-        self._decide(told, self._look_at(told["best"], control=control))
+        self._decide(told, self._look_at(self._compared(told["best"]), control=control))
 
     def test(self, told: Mapping[str, Any], *, control: bool, protocol: Mapping[str, Any]) -> Tested:
         """The look at the test part; one that was taken at the same models is not taken again.
 
         ``told`` is the result as the judge tells it.
         """
-        best, looks = told["best"], len(list(self.folder.commits("final")))
+        best, looks = self._compared(told["best"]), len(list(self.folder.commits("final")))
         number = self._look_at(best, control=control)
         self._decide(told, number)
         if number <= looks:
             tested = Tested.of_json(json.loads(self.folder.file(f"state/final-{number:03d}.json")))
             return replace(tested, looks=looks)
-        first, targets = self.setting.first, {"before": self.models.target(round_name(0))}
-        if first > 1 and best != first - 1 and any(line.meta["round"] for line in self.folder.commits("round")):
-            targets["resistant"] = self.models.target(round_name(first - 1))
-        if best >= first and control:
-            targets["control"] = self.control(best)
-        if best:
-            targets["after"] = self.models.target(round_name(best))
+        targets = self._targets(best, control=control)
         found = {
             name: self.yardstick.measure(target, self.setting.test, self.tell(phase="test", model=name))
             for name, target in targets.items()
         }
-        after, others = found.get("after", found["before"]), (found.get("control"), number, found.get("resistant"))
-        tested = Tested(found["before"], after, *others)
+        before = found.pop("before")
+        tested = Tested(before, found.pop("after", before), found.pop("control", None), number, **found)
         stem = f"state/final-{tested.looks:03d}"
         tables = {f"{stem}-{part}.json": table for part, table in numbers_tables(tested, protocol).items()}
         files = {f"{stem}.json": tested.to_json(), **tables}
@@ -107,6 +104,23 @@ class FinalLook:
             tables=list(tables),
         )
         return tested
+
+    def _compared(self, best: int) -> int:
+        """The round that is looked at: the best one; of a recipe that only trains, what it trained, better or not."""
+        return compared([line.meta.get("made", "") for line in self.folder.commits("round")], best)
+
+    def _targets(self, best: int, *, control: bool) -> dict[str, ModuleTarget]:
+        """The models that are compared, by column."""
+        first, targets = self.setting.first, {"before": self.models.target(round_name(0))}
+        if first > 1 and best != first - 1 and any(line.meta["round"] for line in self.folder.commits("round")):
+            targets["resistant"] = self.models.target(round_name(first - 1))
+        if best >= first and control:
+            if self.setting.system.after.alone:
+                targets["noise"] = noise_beside(self.models, best, self.rng)
+            targets["control"] = self.control(best)
+        if best:
+            targets["after"] = self.models.target(round_name(best))
+        return targets
 
     def _look_at(self, best: int, *, control: bool) -> int:
         """Which look at the test part is of that round: one taken before, else the next."""

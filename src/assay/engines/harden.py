@@ -1,10 +1,9 @@
 """Hardening: fuzz, select, train, measure, until a requirement holds on the validation part.
 
 The test part is looked at once, at the end. Same command, same run: it goes on. Where a recipe has two models, round 1
-is the resistant one, and the rounds after it fuzz and train that.
+is the resistant one, and the rounds after it fuzz and train that. Where it finds no cases, one round trains.
 """
 
-import logging
 import time as clock
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,30 +14,25 @@ from assay.core import environment, store
 from assay.core.errors import Interrupted, UsageError
 from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.requirement import Requirement
-from assay.core.units import budget, count, seconds
+from assay.core.units import budget, seconds
 from assay.engines.checks import ignored
 from assay.engines.final_look import FinalLook
 from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
+from assay.engines.hardening_setting import Amounts, Say, Setting, Stopped, System, refuse_fuzzing
 from assay.engines.hardening_subject import Model, Subject, subject_of
+from assay.engines.held_out import history_of
 from assay.engines.judge import Judge
-from assay.engines.rehearsal import rehearsed
-from assay.engines.rounds import Rounds, Say, Setting, Stopped
+from assay.engines.round_book import Book
+from assay.engines.rounds import Rounds
 from assay.engines.session import session
-from assay.engines.siblings import SIBLINGS, for_siblings
 from assay.engines.stop import Stopper
 from assay.engines.train import writable
-from assay.engines.twins import TWINS, check_twins
+from assay.engines.trained_round import TrainedRound
 from assay.engines.yardstick import Yardstick, suite_for
-from assay.recipes.recipe import Recipe, ball_of, hardening, resolve
-from assay.stages.trainers.resistant import attacks_of
+from assay.recipes.recipe import Recipe, ball_of
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
-from assay.subjects.target import require
-
-log = logging.getLogger("assay")
-
-FUZZ_TIME = "30s"
 
 
 def harden(
@@ -52,7 +46,7 @@ def harden(
     run: str | None = None,
     rounds: int = 5,
     time: str | float | None = None,
-    per_round: str | int = "10%",
+    per_round: str | int | None = None,
     fuzz_time: str | float | None = None,
     fuzz_cases: int | None = None,
     suite: str = "",
@@ -76,24 +70,22 @@ def harden(
 
     ``until`` is written ``"pgd>=0.8, clean_drop<=0.01"`` and held against the first ``val_cases`` of the validation
     part, white box; a number that a trust check spoils meets nothing. Each round fuzzes for ``fuzz_time`` (30s) or
-    ``fuzz_cases`` and picks ``per_round`` cases: a number, or a share of the training part. ``rounds`` and ``time``
-    count over all sessions of a run; no round is begun that would not end in time, going by the longest so far. The
-    ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part.
+    ``fuzz_cases`` and picks ``per_round`` cases: a number, or a share of the training part (10%). ``rounds`` and
+    ``time`` count over all sessions of a run; no round is begun that would not end in time, going by the longest so
+    far. The ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part.
 
     A recipe with two models first builds the resistant one from the model that is given (round 1), or takes
     ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
+
+    A recipe that finds no cases trains once. Its control is trained by the recipe's ``control`` on the same inputs, and
+    the test part is looked at beside the original with random noise on the weights that training changed.
     """
     requirement = Requirement.parse(until)
     changes = {**(changes or {}), **({"suite": suite} if suite else {})}
     ball = ball_of(eps, norm)
-    recipe = for_siblings(recipe, (), "hardening has one")
-    stages, after = resolve(recipe, changes, ball), hardening(recipe, changes, ball)
-    check_twins(stages, given=resistant is not None)
-    if SIBLINGS in stages.needs() and stages.resistant is None:
-        raise UsageError(
-            f"recipe {stages.name!r} compares models, and hardening has one; take another recipe, "
-            "or say how a resistant one is built: --set resistant=resistant"
-        )
+    offered = {**ball, "history": history_of(model) or None}
+    system = System.of(recipe, changes, offered, resistant=resistant is not None)
+    refuse_fuzzing(system, fuzz_time=fuzz_time, fuzz_cases=fuzz_cases, per_round=per_round)
     subject = subject_of(
         model,
         data,
@@ -104,38 +96,33 @@ def harden(
         std=std,
         device=device,
         resistant=resistant,
+        needs=system.after.train.entry.needs,
     )
-    full, labels = suite_for(after.suite, requirement.attacks, ball)
-    after = replace(after, suite=full)
+    full, labels = suite_for(system.after.suite, requirement.attacks, ball)
+    system = replace(system, after=replace(system.after, suite=full))
     skipped = tuple(sorted(ignored(ignore)))
     yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic)
     protocol = yardstick.protocol(subject.name, subject.test, requirement)
-    twins = stages.resistant is not None
-    needs = {*stages.needs(), *after.select.entry.needs} - {SIBLINGS, TWINS}
-    require(subject.target, needs, f"recipe {stages.name!r}")
-    rehearsed(subject.target, (), stages, subject.splits.part("train"), subject.target if twins else None)
-    if stages.resistant is not None:
-        attacks_of(stages.resistant, subject.target)
+    training = subject.splits.part("train")
+    system.try_on(subject.target, training)
+    asked = (per_round, fuzz_time, fuzz_cases)
     setting = Setting(
-        recipe=recipe,
-        changes=changes,
-        stages=stages,
-        after=after,
+        system=system,
         eps=eps,
         norm=norm,
         splits=subject.splits,
         val=subject.val,
         test=subject.test,
-        per_round=count(per_round, len(subject.splits.part("train")), "per_round"),
-        fuzzing=_fuzzing(fuzz_time, fuzz_cases, deterministic),
+        amounts=Amounts.of(system, len(training), *asked, deterministic=deterministic),
         seed=seed,
         deterministic=deterministic,
-        training=subject.training(after.train, seed, stages),
+        training=subject.training(system.after.train, subject.splits, seed, system.resistant),
+        control=subject.training(system.control, system.control_data(subject.splits), seed, system.resistant),
         given=subject.given,
     )
     limits = _Limits(rounds, None if time is None else seconds(time), control)
     config = _config(subject, setting, yardstick) | {"gate": {"until": until}, "budget": limits.config()}
-    mark = {"recipe": stages.name, "start": subject.target.fingerprint(), "seed": seed, **subject.pair()}
+    mark = {"recipe": system.recipe.name, "start": subject.target.fingerprint(), "seed": seed, **subject.pair()}
     mark["identity"] = sha256(canonical_json(store.identity(config)).encode())[:16]
     copied = None if out is None else _free(Path(out), mark)
     with (
@@ -144,11 +131,12 @@ def harden(
         Stopper(None) as stop,
     ):
         models = Models(folder, subject.target, facts_of(model, subject.target), mark)
-        parts = (folder, setting, models, yardstick, _Teller(progress, stop, rounds, setting.first))
-        work = Rounds(*parts)
-        judge = Judge(requirement, labels, work.done)
-        told = _Work(work, FinalLook(*parts), judge, limits, stop).go(protocol)
-    found = replace(told, check=subject.command(told.run, told.best, yardstick))
+        most = rounds if system.stages is not None else min(rounds, 1)
+        parts = (folder, setting, models, yardstick, _Teller(progress, stop, most, setting.first))
+        book = Book(*parts)
+        judge = Judge(requirement, labels, book.done)
+        told = _Work(book, FinalLook(*parts), judge, limits, stop).go(protocol)
+    found = replace(told, check=subject.command(told.run, told.compared, yardstick))
     if copied is not None:
         write_atomic(copied, told.model.read_bytes())
     return found
@@ -187,7 +175,7 @@ class _Teller:
         return say
 
     def _place(self, number: int) -> str:
-        """A round as people count them: those that fuzz, from 1 on."""
+        """A round as people count them: those that learn, from 1 on."""
         if number < self.first:
             return ("original", "resistant")[number]
         return f"round {number - self.first + 1} of {self.rounds}"
@@ -196,15 +184,17 @@ class _Teller:
 class _Work:
     """From the original model to the last number."""
 
-    def __init__(self, work: Rounds, look: FinalLook, judge: Judge, limits: _Limits, stop: Stopper) -> None:
-        self.work, self.look, self.judge, self.limits, self.stop = work, look, judge, limits, stop
-        self.began = clock.monotonic() - float(work.folder.stats().get("seconds", 0.0))
+    def __init__(self, book: Book, look: FinalLook, judge: Judge, limits: _Limits, stop: Stopper) -> None:
+        self.book, self.look, self.judge, self.limits, self.stop = book, look, judge, limits, stop
+        stages = book.setting.system.stages
+        self.work = TrainedRound(book) if stages is None else Rounds(book, stages)
+        self.began = clock.monotonic() - float(book.folder.stats().get("seconds", 0.0))
 
     def go(self, protocol: dict[str, Any]) -> Hardened:
         """Rounds, control, and the look at the test part; what was done already is read from the run."""
         test: Tested | None = None
         control = self.limits.control
-        if self.work.done:
+        if self.book.done:
             self.look.asked(self.judge.told(), control=control)
         try:
             stopped = self._rounds()
@@ -213,41 +203,42 @@ class _Work:
             stopped = INTERRUPTED
         finally:
             self._write_stats()
-        if not self.work.done:
+        if not self.book.done:
             raise Interrupted("stopped before the original model was measured; the same command starts again")
         best = self.judge.best()
         return Hardened(
-            run=self.work.folder.path,
-            model=self.work.folder.path / f"models/round-{best:03d}.safetensors",
+            run=self.book.folder.path,
+            model=self.book.folder.path / f"models/round-{best:03d}.safetensors",
             requirement=self.judge.requirement,
             verdicts=self.judge.verdicts(best),
             shares=self.judge.shares(best),
-            met=self.judge.met(self.work.done[best]),
+            met=self.judge.met(self.book.done[best]),
             best=best,
-            rounds=tuple(self.work.done),
+            rounds=tuple(self.book.done),
             stopped=stopped,
             test=test,
             protocol=protocol,
             check="",
             seconds=self._seconds(),
+            alone=self.book.setting.system.after.alone,
         )
 
     def _rounds(self) -> str:
         """Why they ended."""
-        if not self.work.done:
-            self.work.original()
+        done, first = self.book.done, self.book.setting.first
+        if not done:
+            self.book.original()
             self._write_stats()
-        while not any(map(self.judge.met, self.work.done)):
-            longest = max((r.seconds for r in self.work.done[1:]), default=0.0)
-            left = self.limits.rounds + self.work.setting.first - len(self.work.done)
-            if left < 1:
+        while not any(map(self.judge.met, done)):
+            longest = max((r.seconds for r in done[1:]), default=0.0)
+            if why := self.work.over():
+                return why
+            if self.limits.rounds + first - len(done) < 1:
                 return "all rounds done"
             if self.limits.time is not None and self._seconds() + longest > self.limits.time:
                 return "time is up"
-            if len(self.work.done) < self.work.setting.first:
-                self.work.resistant()
-            elif not self.work.next():
-                return "no failing case was found to learn from"
+            if why := self.work.step():
+                return why
             self._write_stats()
             if self.stop.interrupted:
                 raise Stopped
@@ -257,9 +248,9 @@ class _Work:
         return clock.monotonic() - self.began
 
     def _write_stats(self) -> None:
-        told = {"run": self.work.folder.name, "seconds": self._seconds(), "rounds": len(self.work.done) - 1}
-        told["round_seconds"] = [round(done.seconds, 2) for done in self.work.done]
-        self.work.folder.write_stats(told | {"updated": clock.time()})
+        told = {"run": self.book.folder.name, "seconds": self._seconds(), "rounds": len(self.book.done) - 1}
+        told["round_seconds"] = [round(done.seconds, 2) for done in self.book.done]
+        self.book.folder.write_stats(told | {"updated": clock.time()})
 
 
 def _config(subject: Subject, setting: Setting, yardstick: Yardstick) -> dict[str, dict[str, Any]]:
@@ -270,25 +261,12 @@ def _config(subject: Subject, setting: Setting, yardstick: Yardstick) -> dict[st
             "kind": "harden",
             "seed": setting.seed,
             "deterministic": setting.deterministic,
-            "per_round": setting.per_round,
-            **{f"fuzz_{name}": value for name, value in setting.fuzzing.items()},
+            **setting.amounts.config(),
         },
         **subject.config(),
-        "recipe": setting.stages.config() | setting.after.config(),
+        "recipe": setting.system.config(),
         "ball": {"eps": budget(setting.eps), "norm": yardstick.norm, **ignoring},
     }
-
-
-def _fuzzing(time: str | float | None, cases: int | None, deterministic: bool) -> dict[str, Any]:
-    """How long each round fuzzes."""
-    if cases is not None and cases < 1:
-        raise UsageError(f"fuzz_cases must be at least 1, got {cases}")
-    if time is None and cases is None:
-        time = FUZZ_TIME
-    if deterministic and time is not None:
-        log.warning("how many cases are found in a time depends on the machine; with --fuzz-cases the result repeats")
-    limits = {"time": None if time is None else seconds(time), "cases": cases}
-    return {name: value for name, value in limits.items() if value is not None}
 
 
 def _free(out: Path, mark: Mapping[str, Any]) -> Path:

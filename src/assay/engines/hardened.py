@@ -1,106 +1,32 @@
 """What hardening gives: the numbers of every round, and those of the models compared on the test part."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from assay.core.requirement import Requirement, Verdict
-from assay.engines.evaluation import Evaluation, Share
-from assay.engines.hardening_words import title_of
+from assay.engines.evaluation import Share
+from assay.engines.measured import Measured
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A model on one part of the data, every attack on every input.
-
-    ``attacks`` and ``worst`` are white box, made anew on this model; ``static`` ones were made on the original model.
-    """
-
-    clean: Share
-    attacks: dict[str, Share]
-    worst: Share
-    static: dict[str, Share]
-    static_worst: Share
-    warnings: list[dict[str, str]] = field(default_factory=list)
-    fol: float | None = None  # median over fresh PGD examples, None where it was not asked for or is not finite
-
-    @staticmethod
-    def of(result: Evaluation, fol: float | None = None) -> "Measured":
-        assert result.static_worst is not None  # both columns are always asked for
-        return Measured(
-            result.clean,
-            {name: outcome.left for name, outcome in result.attacks.items()},
-            result.worst,
-            {name: outcome.left for name, outcome in result.static.items()},
-            result.static_worst,
-            result.warnings,
-            fol if fol is not None and math.isfinite(fol) else None,
-        )
-
-    @property
-    def unreliable(self) -> bool:
-        return bool(self.warnings)
-
-    @property
-    def mean(self) -> float:
-        """The mean accuracy over the attacks, white box; every one saw every input."""
-        shares = self.attacks.values()
-        return sum(share.right for share in shares) / max(sum(share.n for share in shares), 1)
-
-    def shares(self) -> dict[str, Share]:
-        """The accuracies requirements speak of; white box only."""
-        return {"clean": self.clean, "robust": self.worst, **self.attacks}
-
-    def numbers(self, original: "Measured") -> dict[str, float]:
-        """What requirements speak of; white box only."""
-        drop = (original.clean.right - self.clean.right) / self.clean.n  # of counts: 0.99 - 0.98 is not 0.01
-        return {
-            "clean_drop": drop,
-            "fol": math.nan if self.fol is None else self.fol,
-            **{name: share.accuracy for name, share in self.shares().items()},
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "clean": _told(self.clean),
-            "attacks": {name: _told(share) for name, share in self.attacks.items()},
-            "worst": _told(self.worst),
-            "static": {
-                "attacks": {name: _told(share) for name, share in self.static.items()},
-                "worst": _told(self.static_worst),
-            },
-            "warnings": self.warnings,
-            "unreliable": self.unreliable,
-            **({} if self.fol is None else {"fol": self.fol}),
-        }
-
-    @staticmethod
-    def of_json(told: Mapping[str, Any]) -> "Measured":
-        static = told["static"]
-        return Measured(
-            _share(told["clean"]),
-            {name: _share(share) for name, share in told["attacks"].items()},
-            _share(told["worst"]),
-            {name: _share(share) for name, share in static["attacks"].items()},
-            _share(static["worst"]),
-            told["warnings"],
-            told.get("fol"),
-        )
+TRAINED = "trained"  # how the round of a recipe is called that finds no cases
+OF_CASES = ("found", "selected", "learned", "checked", "fixed")  # counts that mean nothing there
+BETWEEN = ("resistant", "noise", "control")  # the models between the original and the best one, as they are shown
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round on the validation part; round 0 is the original model.
 
-    ``made`` says what came of it: the ``original`` as it was, the ``resistant`` model of two, or one that learned from
-    the ``cases`` found. What a resistant model learned from are attacks on the original.
+    ``made`` says what came of it: the ``original`` as it was, the ``resistant`` model of two, one that learned from
+    the ``cases`` found, or what a recipe that finds none has ``trained``. What a resistant model learned from are
+    attacks on the original.
     ``found`` failures of the model before, of which ``selected`` were picked and ``learned`` (those of earlier rounds
     too, where the recipe keeps them) were trained on. ``fixed`` of ``checked`` failures that were never trained on,
     those of all rounds so far, are right now; of a resistant model that was given nobody knows what it was trained on,
     so it has none. ``broken`` validation inputs are wrong now and were right for the
-    original model, ``mended`` ones the other way round.
+    original model, ``mended`` ones the other way round. ``notes`` is what the trainer says of its work.
     """
 
     number: int
@@ -115,11 +41,14 @@ class Round:
     mended: int = 0
     epochs: int = 0
     seconds: float = 0.0
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All but the time, so that the same round is committed as the same bytes."""
-        counts = {k: v for k, v in asdict(self).items() if k not in ("number", "measured", "seconds")}
-        return {"round": self.number, **counts, "validation": self.measured.to_json()}
+        apart = ("number", "measured", "seconds", "notes", *(OF_CASES if self.made == TRAINED else ()))
+        counts = {k: v for k, v in asdict(self).items() if k not in apart}
+        notes = {"notes": dict(self.notes)} if self.notes else {}
+        return {"round": self.number, **counts, **notes, "validation": self.measured.to_json()}
 
     @staticmethod
     def of_json(told: Mapping[str, Any], seconds: float = 0.0) -> "Round":
@@ -130,9 +59,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The one look at the test part: the original, the resistant one of two models, the control and the best model.
+    """The one look at the test part: the original, the best model, and those between them that tell what it is worth.
 
-    ``resistant`` is None where there is one model, or where it is the best itself.
+    ``resistant`` is None where there is one model, or where it is the best itself; ``noise``, the original with random
+    noise on the weights that training changed, where the recipe does more than train. Of a recipe that only trains,
+    ``after`` is what it trained, better or not.
     """
 
     before: Measured
@@ -140,12 +71,19 @@ class Tested:
     control: Measured | None
     looks: int
     resistant: Measured | None = None
+    noise: Measured | None = None
 
     def columns(self) -> dict[str, Measured]:
         """The models by name, in the order they are shown."""
-        between = {"resistant": self.resistant, "control": self.control}
-        shown = {name: measured for name, measured in between.items() if measured is not None}
-        return {"before": self.before, **shown, "after": self.after}
+        between = {name: measured for name in BETWEEN if (measured := getattr(self, name)) is not None}
+        return {"before": self.before, **between, "after": self.after}
+
+    @property
+    def noise_does(self) -> bool:
+        """Whether noise on the weights is as good as what was trained, static, within the intervals."""
+        if self.noise is None:
+            return False
+        return self.noise.static_worst.ci95[1] >= self.after.static_worst.ci95[0]
 
     def white_box(self) -> dict[str, dict[str, Share]]:
         """Each number of each model, under attacks made anew on it."""
@@ -167,10 +105,8 @@ class Tested:
     @staticmethod
     def of_json(told: Mapping[str, Any]) -> "Tested":
         before, after = (Measured.of_json(told[name]) for name in ("before", "after"))
-        control, resistant = (
-            None if told.get(name) is None else Measured.of_json(told[name]) for name in ("control", "resistant")
-        )
-        return Tested(before, after, control, told["test_looks"], resistant)
+        between = {name: Measured.of_json(told[name]) for name in BETWEEN if told.get(name) is not None}
+        return Tested(before, after, between.pop("control", None), told["test_looks"], **between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +131,12 @@ class Hardened:
     protocol: dict[str, Any]
     check: str
     seconds: float
+    alone: bool = False  # the recipe found no cases, it trained
+
+    @property
+    def compared(self) -> int:
+        """The round that ``after`` is."""
+        return compared([done.made for done in self.rounds], self.best)
 
     @property
     def interrupted(self) -> bool:
@@ -217,6 +159,10 @@ class Hardened:
         return None if self.test is None else self.test.resistant
 
     @property
+    def noise(self) -> Measured | None:
+        return None if self.test is None else self.test.noise
+
+    @property
     def fuzzed(self) -> int:
         """How many rounds fuzzed and learned."""
         return sum(done.made == "cases" for done in self.rounds)
@@ -235,11 +181,13 @@ class Hardened:
             "unreliable": self.unreliable,
             "verdicts": self.verdict_rows(),
             **(tested if self.test is None else self.test.to_json()),
+            **({} if self.noise is None or self.test is None else {"noise_does_as_well": self.test.noise_does}),
             "rounds": [
                 r.to_json() | {"seconds": round(r.seconds, 2), "numbers": finite(r.measured.numbers(original))}
                 for r in self.rounds
             ],
             "best": self.best,
+            **({"compared": self.compared} if self.alone else {}),
             "model": str(self.model),
             "run": str(self.run),
             "stopped": self.stopped,
@@ -260,6 +208,13 @@ class Hardened:
 INTERRUPTED = "interrupted"
 
 
+def compared(made: Sequence[str], best: int) -> int:
+    """The round that is compared with the original on the test part: the best one, or the one a recipe trained that
+    does nothing else; what that training is worth must be seen also where the original is better.
+    """
+    return made.index(TRAINED) if TRAINED in made else best
+
+
 def verdict_row(verdict: Verdict, shares: Mapping[str, Share], *, unreliable: bool) -> dict[str, Any]:
     """A verdict for JSON and journal, with interval and n where its number is one of the accuracies."""
     share = shares.get(verdict.clause.name)
@@ -272,30 +227,3 @@ def verdict_row(verdict: Verdict, shares: Mapping[str, Share], *, unreliable: bo
 def finite(numbers: Mapping[str, float]) -> dict[str, float]:
     """The numbers JSON can hold."""
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
-
-
-def numbers_tables(test: Tested, protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The test numbers as tables for the report: white box and static apart; how often was looked is told later."""
-    where = title_of(protocol)
-    warned = [
-        f"*UNRELIABLE, {name} ({w['name']}): {w['message']}." for name, m in test.columns().items() for w in m.warnings
-    ]
-    note = " ".join(["Every attack on every input; 95 % Wilson intervals.", *warned])
-
-    def table(title: str, rows: dict[str, dict[str, Share]]) -> dict[str, Any]:
-        cells = [{"name": name, "cells": [s.to_json() for s in row.values()]} for name, row in rows.items()]
-        models = [name + ("*" if m.warnings else "") for name, m in test.columns().items()]
-        return {"title": title, "models": models, "rows": cells, "note": note}
-
-    return {
-        "white-box": table(f"{where}: white box", test.white_box()),
-        "static": table(f"{where}: static, examples made on the original model", test.static()),
-    }
-
-
-def _told(share: Share) -> dict[str, Any]:
-    return {"right": share.right, **share.to_json()}
-
-
-def _share(told: Mapping[str, Any]) -> Share:
-    return Share(told["right"], told["n"])

@@ -1,7 +1,9 @@
 """The nets of a hardening run: the original, copies of it with other weights, and trainings that resume."""
 
 import copy
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from assay.core.registry import Bound, bind
 from assay.core.specs import python_file, step
 from assay.core.store import Store
 from assay.engines.training_files import History, TrainingWatch
-from assay.stages.trainers.loop import State
+from assay.stages.trainers.loop import State, rank
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.module import ModuleTarget, Normalised
@@ -42,6 +44,19 @@ def facts_of(model: object, target: ModuleTarget) -> dict[str, Any]:
         facts["model"] = known.entry.name
         facts["params"] = {k: v for k, v in known.params.items() if k not in ("shape", "classes")}
     return facts | ({"training": told["training"]} if "training" in told else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a training gave: the net, the log of its epochs, and what the trainer says of its work."""
+
+    module: nn.Module
+    log: list[dict[str, float]]
+    notes: dict[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """What its checkpoint says of it besides how it was trained."""
+        return {"log": self.log, **({"notes": self.notes} if self.notes else {})}
 
 
 class Models:
@@ -76,14 +91,16 @@ class Models:
         rng: Stream,
         training: dict[str, Any],
         progress: Progress,
-    ) -> tuple[nn.Module, list[dict[str, float]]]:
-        """A trained copy and the log of its epochs; a training of the same kind that was stopped goes on."""
+    ) -> Made:
+        """A trained copy; a training of the same kind that was stopped goes on."""
         folder = self.folder.path / "training"
         folder.mkdir(exist_ok=True)
         keeper = _Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
         made: nn.Module = fit(start.module, data, extra, rng=rng, watch=keeper)
         # Without its clock, so that the same training gives the same bytes.
-        return made, [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
+        log = [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
+        chosen = {"lr": max(log, key=rank)["lr"]} if any("lr" in row for row in log) else {}  # of several tried
+        return Made(made, log, keeper.notes | chosen)
 
     def forget(self, name: str) -> None:
         """Remove the state of a training whose weights are committed."""
@@ -91,12 +108,13 @@ class Models:
 
 
 class _Keeper:
-    """Keeps the state of a training after every epoch, and its log."""
+    """Keeps the state of a training after every epoch, its log, and what the trainer says of its work."""
 
     def __init__(self, out: Path, facts: dict[str, Any], progress: Progress) -> None:
         _drop_other(_state_file(out), facts["training"])
         self.files = TrainingWatch(out, facts, History(None, None), progress, overwrite=False)
         self.log: list[dict[str, float]] = []
+        self.notes: dict[str, Any] = {}
 
     def resume(self) -> State | None:
         state = self.files.resume()
@@ -110,6 +128,13 @@ class _Keeper:
     def epoch(self, state: State, net: nn.Module) -> None:
         self.log = state.log
         self.files.epoch(state, net)
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Keep the facts; a trainer that goes on says them again."""
+        try:
+            self.notes |= json.loads(json.dumps(facts, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"a trainer's notes are JSON values, got {facts!r}: {error}") from error
 
 
 def _state_file(out: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from torch import nn
 from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
 from assay.core.registry import Bound
+from assay.engines.held_out import for_mining
 from assay.engines.resistant_model import RESISTANT, Given
 from assay.engines.yardstick import Yardstick
-from assay.recipes.recipe import Stages
 from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import attacks_in, load_target, module_of, told_seen, trained_with
@@ -50,6 +51,7 @@ class Subject:
                 "train": self.splits.part("train").fingerprint(),
                 "val": self.val.fingerprint(),
                 "test": self.test.fingerprint(),
+                **({} if self.splits.held_out is None else {"held_out": self.splits.held_out.fingerprint()}),
                 **({"size": self.size} if self.size else {}),
             },
         }
@@ -64,23 +66,23 @@ class Subject:
             return {}
         return {RESISTANT: self.given.name, f"{RESISTANT}_fingerprint": self.given.target.fingerprint()}
 
-    def training(self, train: Bound, seed: int, stages: Stages) -> dict[str, Any]:
+    def training(self, train: Bound, data: Splits, seed: int, resistant: Bound | None) -> dict[str, Any]:
         """What every checkpoint says of its training, whatever the round; ``seen`` is None where that is unknown."""
         known = trained_with(self.model) if isinstance(self.model, str) else None
         start = known if self.given is None else self.given.seen
-        told = {"start": self.name, "trainer": train.text, "data": self.splits.name, "seed": seed}
-        told["train_fingerprint"] = self.splits.part("train").fingerprint()
+        told = {"start": self.name, "trainer": train.text, "data": data.name, "seed": seed}
+        told["train_fingerprint"] = data.part("train").fingerprint()
         if known is None or start is None:
             return told | {"seen": None}
-        heap = {} if stages.resistant is None else stages.resistant.params
+        heap = {} if resistant is None else resistant.params
         return told | {"seen": told_seen(known, start, attacks_in(heap), attacks_in(train.params))}
 
-    def command(self, run: Path, best: int, yardstick: Yardstick) -> str:
-        """The line that measures the test numbers of the best model again; "" where no line can name them."""
+    def command(self, run: Path, number: int, yardstick: Yardstick) -> str:
+        """The line that measures the test numbers of that round's model again; "" where no line can name them."""
         if not isinstance(self.model, str) or not self.where:
             return ""
         net = self.model.partition("@")[0]
-        words = ["assay", "eval", f"{net}@{run}/models/round-{best:03d}.safetensors", "--data", self.where]
+        words = ["assay", "eval", f"{net}@{run}/models/round-{number:03d}.safetensors", "--data", self.where]
         words += ["--suite", yardstick.suite, "--eps", str(yardstick.eps), "--norm", yardstick.norm, "--each"]
         words += ["--static-from", f"{net}@{run}/models/round-000.safetensors", "--seed", str(yardstick.seed)]
         words += ["--size", self.size] if self.size else []
@@ -100,13 +102,18 @@ def subject_of(
     std: tuple[float, ...],
     device: str,
     resistant: Model | None = None,
+    needs: Collection[str] = (),
 ) -> Subject:
-    """Model and data, loaded and fitted to each other; the model that was given is copied, never touched."""
+    """Model and data, loaded and fitted to each other; the model that was given is copied, never touched.
+
+    ``needs`` are those of the trainer: for one that mines a history, the part that the model held out stands apart.
+    """
     if val_cases < 1 or (test_cases is not None and test_cases < 1):
         raise UsageError(f"val_cases {val_cases} and test_cases {test_cases} must be at least 1")
     if not isinstance(data, (str, Splits)):
         raise UsageError(f"hardening takes a whole data set, by name or as Splits, got {type(data).__name__}")
     splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    splits = for_mining(model, splits, needs)
     if splits.test is None:
         raise UsageError(
             f"{splits.name} has no test part, and hardening looks at one in the end: give a folder with train/ and "
@@ -122,7 +129,8 @@ def subject_of(
     target = ModuleTarget(copy.deepcopy(module_of(given)).eval(), given.spec, given.device)
     train, val, test = (fitted(target, part) for part in (train, val, test))
     found = None if resistant is None else Given.of(resistant, target, val, device=device, mean=mean, std=std)
-    splits = replace(splits, train=train, val=val, test=test)
+    held = None if splits.held_out is None else fitted(target, splits.held_out)
+    splits = replace(splits, train=train, val=val, test=test, held_out=held)
     where = ""
     if isinstance(data, str):
         where = data if data.startswith("dir:") else f"{data}/test"

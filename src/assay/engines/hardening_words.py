@@ -4,19 +4,30 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.engines.hardened import Round
+    from assay.engines.hardened import Round, Tested
+
+NOISE = "noise: the original with random noise on the weights that training changed, as much in each tensor of them"
+
+OUTDONE = "after: what was trained; by the requirement the original is no worse, and is the result"
 
 
-def no_control(rounds: Sequence["Round"], best: int, *, met: bool) -> str:
-    """Why there is no control beside the best model, "" where there may be one."""
+def no_control(rounds: Sequence["Round"], best: int, *, met: bool, alone: bool = False) -> str:
+    """Why there is no control beside the best model, "" where there may be one; ``alone``: the recipe only trains."""
     named = {"original": "the original", "resistant": "the resistant model"}.get(rounds[best].made)
     if named is None:
         return ""
     if rounds[best + 1 :]:
         return f"no round was better than {named}; no control was trained"
     if met:
-        return f"{named} met the requirement before any fuzzing; no case was looked for"
+        return f"{named} met the requirement before any {'training' if alone else 'fuzzing; no case was looked for'}"
     return f"no round came after {named}; no control was trained"
+
+
+def noise_line(test: "Tested") -> str:
+    """That the static numbers of the best model say nothing, "" where they may."""
+    if not test.noise_does:
+        return ""
+    return "static: random noise of the same size on the same weights does as well: this is no sign of robustness"
 
 
 def looked(times: int) -> str:

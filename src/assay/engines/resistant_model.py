@@ -106,8 +106,8 @@ class Building:
             **told,
         }
         start, fit = self.models.original, with_heap(self.fit, heap)
-        made, log = self.models.trained(name, start, fit, self.data, None, self.rng, training, progress)
-        return ModuleTarget(made, start.spec, start.device), training | {"log": log}
+        made = self.models.trained(name, start, fit, self.data, None, self.rng, training, progress)
+        return ModuleTarget(made.module, start.spec, start.device), training | made.facts()
 
 
 def heap_in(folder: Store) -> Parted:

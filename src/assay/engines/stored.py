@@ -25,7 +25,7 @@ def stored_cases(run: Store) -> Cases:
 
 def _of_rounds(run: Store) -> Cases:
     """The failures of all rounds, in order; the column ``round`` says which one found them."""
-    found = {int(line.meta["round"]): int(line.meta["counts"]["found"]) for line in run.commits("round")}
+    found = {int(line.meta["round"]): int(line.meta["counts"].get("found", 0)) for line in run.commits("round")}
     parts = []
     for number, path in round_folders(run.path):
         folder = store.read(path)
@@ -36,7 +36,8 @@ def _of_rounds(run: Store) -> Cases:
             cases = load_failures(folder)
             parts.append(cases.note(round=torch.full((len(cases),), number)))
     if not parts:
-        raise NothingToTest(f"run {run.name} holds no failures")
+        why = ": its recipe finds none, it trains" if only_trains(run) else ""
+        raise NothingToTest(f"run {run.name} holds no failures{why}")
     return Cases.cat(parts)
 
 
@@ -83,6 +84,11 @@ def identity_of(run: Store) -> dict[str, Any]:
 def kind_of(run: Store) -> str:
     """The kind of work a run was made for: fuzz, eval, harden."""
     return str(identity_of(run).get("run", {}).get("kind", ""))
+
+
+def only_trains(run: Store) -> bool:
+    """Whether it is a hardening whose recipe finds no cases."""
+    return kind_of(run) == "harden" and "mutate" not in identity_of(run).get("recipe", {})
 
 
 def class_names(run: Store, cases: Cases) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from torch import nn
 from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.randomness import Stream
-from assay.core.registry import bind
+from assay.core.registry import bind, lookup
 from assay.core.specs import Params, python_file, step
 from assay.core.units import budget
+from assay.engines.held_out import MINES, for_mining, history_of, share_held_out
 from assay.engines.session import session
 from assay.engines.training_files import History, TrainingWatch, already_there
 from assay.stages.trainers.loop import rank
@@ -40,6 +41,12 @@ class Trained:
     score: float
     seconds: float
     log: list[dict[str, float]]
+    notes: dict[str, Any] = field(default_factory=dict)  # what the trainer says of its work
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the best epoch, where several were tried; 0 where not."""
+        return self.log[self.best_epoch - 1].get("lr", 0.0)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +57,7 @@ class Trained:
             "score": self.score,
             "seconds": round(self.seconds, 2),
             "log": self.log,
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 
@@ -76,18 +84,24 @@ def train(
     """Train ``model`` on ``data`` and save the weights of the best validation epoch to ``out``.
 
     A training that was stopped goes on with the same call. ``hold_out`` keeps that share of the training part away
-    from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch, or ``last:N`` of them.
+    from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch: in a folder of that name, or
+    ``all`` or ``last:N`` of them beside ``out``. A trainer that mines such a history finds it beside the weights it
+    starts from, and takes the part that was held out from them.
     """
     out = Path(out)
     if out.suffix != ".safetensors":
         raise UsageError(f"--out must end in .safetensors, got {out}")
     splits = with_validation(load_splits(data) if isinstance(data, str) else data)
-    if hold_out:
+    name, given = step(trainer)
+    needs = lookup("trainer", name)[0].needs
+    if MINES in needs:
+        splits, hold_out = for_mining(model, splits, needs, hold_out), share_held_out(model, hold_out)
+    elif hold_out:
         splits = held_out(splits, hold_out)[0]
     where = pick_device(device)
     start = _start(model, splits.part("train"), seed, mean, std)
-    name, given = step(trainer)
-    fit = bind("trainer", name, given | (params or {}), {"eps": None if eps is None else budget(eps), "norm": norm})
+    ball = {"eps": None if eps is None else budget(eps), "norm": norm}
+    fit = bind("trainer", name, given | (params or {}), ball | {"history": history_of(model) or None})
     training = {
         "start": model,
         "trainer": fit.text,
@@ -174,4 +188,5 @@ def _trained(out: Path, facts: Mapping[str, Any]) -> Trained:
     told = facts["training"]["log"]
     best = max(told, key=rank)
     seconds = sum(row["seconds"] for row in told)
-    return Trained(out, len(told), int(best["epoch"]), best["val_accuracy"], best["score"], seconds, told)
+    place, notes = 1 + told.index(best), facts["training"].get("notes", {})
+    return Trained(out, len(told), place, best["val_accuracy"], best["score"], seconds, told, notes)

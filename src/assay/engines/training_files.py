@@ -14,6 +14,7 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
 from assay.stages.trainers.loop import State, accuracy
+from assay.subjects.history import EPOCHS, beside
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts
 
@@ -27,9 +28,9 @@ class History:
 
     @staticmethod
     def parse(history: str, keep: str, out: Path) -> "History":
-        """``history`` is a folder, or ``last:N`` for the last N epochs beside ``out``; ``keep`` is all or last:N."""
-        if re.fullmatch(r"last:\d+", history):
-            history, keep = str(out.with_suffix("")) + ".history", history
+        """``history`` is a folder, or ``all`` or ``last:N`` epochs in one beside ``out``; ``keep`` is all or last:N."""
+        if re.fullmatch(r"all|last:\d+", history):
+            history, keep = str(beside(out)), history
         match = re.fullmatch(r"all|last:(\d+)", keep)
         if match is None or match[1] == "0":
             raise UsageError(f"--keep is 'all' or 'last:N', got {keep!r}")
@@ -55,9 +56,10 @@ class TrainingWatch:
         self.state_file = out.with_name(out.name.removesuffix(".safetensors") + ".state.safetensors")
         if overwrite:
             self.state_file.unlink(missing_ok=True)
-        for old in sorted(history.folder.glob("epoch-*.safetensors"))[:1] if history.folder and not overwrite else ():
+        for old in sorted(history.folder.glob(EPOCHS))[:1] if history.folder and not overwrite else ():
             _check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
         self._log: list[dict[str, float]] = []
+        self._notes: dict[str, Any] = {}
 
     def resume(self) -> State | None:
         """The state of a stopped training of the same kind."""
@@ -108,6 +110,9 @@ class TrainingWatch:
         checkpoint.write(self.state_file, tensors, meta)
         self.progress({"epoch": state.epoch, **state.log[-1]})
 
+    def note(self, facts: Mapping[str, Any]) -> None:
+        self._notes |= facts
+
     def _keep_epoch(self, state: State) -> None:
         weights = state.average or state.weights
         facts = self.facts | {"epoch": state.epoch, "training": self.facts["training"] | {"log": state.log}}
@@ -122,7 +127,8 @@ class TrainingWatch:
             device = next((p.device for p in made.parameters()), torch.device("cpu"))
             with eval_mode(made):
                 self._log = [{"epoch": 1, "loss": 0.0, "seconds": 0.0, **accuracy(made, val.to(device))}]
-        facts = self.facts | {"training": self.facts["training"] | {"log": self._log}}
+        notes = {"notes": self._notes} if self._notes else {}
+        facts = self.facts | {"training": self.facts["training"] | {"log": self._log} | notes}
         checkpoint.write(self.out, _inner(made.state_dict()), facts)
         self.state_file.unlink(missing_ok=True)
         return facts

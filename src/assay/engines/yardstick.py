@@ -16,7 +16,7 @@ from assay.core.units import budget
 from assay.engines.blocks import Progress
 from assay.engines.columns import columns_of, white_box
 from assay.engines.evaluate import evaluate
-from assay.engines.hardened import Measured
+from assay.engines.measured import Measured
 from assay.engines.protocol import protocol_of
 from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Bench, Data

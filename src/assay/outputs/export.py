@@ -21,6 +21,7 @@ from assay.core.images import png
 from assay.core.specs import did_you_mean
 from assay.core.store import Store
 from assay.engines.select import load_selection
+from assay.engines.shrink import load_shrunk
 from assay.engines.stored import class_names, failing, stored_cases
 
 log = logging.getLogger("assay")
@@ -36,20 +37,30 @@ class Exported(NamedTuple):
     cases: int
 
 
-def export(run: str | Path, *, to: str = "npz", out: str | Path | None = None, selected: int | None = None) -> Exported:
-    """Write the failures of a run, or one of its selections, to a new file or folder; nothing is overwritten.
+def export(
+    run: str | Path,
+    *,
+    to: str = "npz",
+    out: str | Path | None = None,
+    selected: int | None = None,
+    shrunk: int | None = None,
+) -> Exported:
+    """Write a run's failures, one of its selections or shrinkings, to a new file or folder; nothing is overwritten.
 
     An ``.npz`` loads as data again, and so does a folder of images, in 8 bits a channel, as ``dir:PATH``.
     """
     if to not in SUFFIXES:
         raise UsageError(f"unknown format {to!r}; {did_you_mean(to, SUFFIXES)}")
+    if selected is not None and shrunk is not None:
+        raise UsageError("a selection or a shrinking is written, not both; assay shrink --selected shrinks a selection")
     folder = store.read(store.find_run(run))
-    some = "" if selected is None else f"-selected-{selected:03d}"
+    parts = (("selected", selected), ("shrunk", shrunk))
+    some = "".join(f"-{name}-{number:03d}" for name, number in parts if number is not None)
     default = f"{folder.path.resolve().name}{some}{SUFFIXES[to] or '-images'}"
     path = check_place(out or default, to, folder.path)
     for what in folder.damage:
         log.warning("run %s: %s; what comes after it is left out", folder.name, what)
-    cases, classes = _chosen(folder, selected)
+    cases, classes = _chosen(folder, selected, shrunk)
     given = cases.info.get("labelled")
     if given is not None and not bool(given.all()):
         log.warning(
@@ -68,8 +79,13 @@ def export(run: str | Path, *, to: str = "npz", out: str | Path | None = None, s
     return Exported(path, len(cases))
 
 
-def _chosen(run: Store, selected: int | None) -> tuple[Cases, tuple[str, ...]]:
+def _chosen(run: Store, selected: int | None, shrunk: int | None) -> tuple[Cases, tuple[str, ...]]:
     """The cases to write, and the names of the classes."""
+    if shrunk is not None:
+        made = load_shrunk(run, shrunk)
+        if not len(made):
+            raise NothingToTest(f"no case of shrinking {shrunk} of run {run.name} fails")
+        return made.cases, made.classes
     if selected is not None:
         picked = load_selection(run, selected)
         return picked.cases, picked.classes

@@ -7,11 +7,19 @@ from rich.table import Table
 
 from assay.core.units import clock
 from assay.engines.evaluation import Share
-from assay.engines.hardened import Hardened, Round, Tested
-from assay.engines.hardening_words import looked, no_control, title_of
+from assay.engines.hardened import TRAINED, Hardened, Round, Tested
+from assay.engines.hardening_words import NOISE, OUTDONE, looked, no_control, title_of
+from assay.outputs.notes import note_facts
 from assay.outputs.screen import eval_line, fuzz_line, plain
+from assay.outputs.show import facts_table
 from assay.outputs.tables import before_after_table
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
+
+FIXED = "fixed: failures never trained on that are right now; "
+MEANING_OF_ROUNDS = (
+    "broken: clean inputs that were right for the original and are wrong now; fol: median of fresh PGD examples; "
+    "* unreliable, see below"
+)
 
 
 def rounds_table(told: Hardened) -> Table:
@@ -19,23 +27,23 @@ def rounds_table(told: Hardened) -> Table:
     attacks = [plain(name) for name in told.rounds[0].measured.attacks]
     table = Table(
         title=f"rounds, on the validation part, n={told.rounds[0].measured.clean.n}, white box",
-        caption="fixed: failures never trained on that are right now; broken: clean inputs that were right for the "
-        "original and are wrong now; fol: median of fresh PGD examples; * unreliable, see below",
+        caption=FIXED * (not told.alone) + MEANING_OF_ROUNDS,
     )
     if any(done.made == "resistant" for done in told.rounds):
         table.caption = (
             f"{table.caption}\nresistant: found and selected are its heap of attack examples on the original; the "
             "files models/round-00N are numbered from the original = 0, so resistant is round-001, round 1 round-002"
         )
-    for column in ("round", "clean", *attacks, "worst case", "fol", "found", "selected", "fixed", "broken", "time"):
+    counted = ("broken",) if told.alone else ("found", "selected", "fixed", "broken")
+    for column in ("round", "clean", *attacks, "worst case", "fol", *counted, "time"):
         table.add_column(column, justify="right")
     for done, name in zip(told.rounds, round_names(told.rounds), strict=True):
-        table.add_row(*_cells(done, name), style="bold" if done.number == told.best else None)
+        table.add_row(*_cells(done, name, counted), style="bold" if done.number == told.best else None)
     return table
 
 
 def round_names(rounds: Sequence[Round]) -> list[str]:
-    """The rounds as people count them: original, resistant, and those that fuzz from 1 on."""
+    """The rounds as people count them: original, resistant, trained, and those that fuzz from 1 on."""
     before = sum(done.made != "cases" for done in rounds)
     return [str(done.number - before + 1) if done.made == "cases" else done.made for done in rounds]
 
@@ -45,16 +53,26 @@ def _place(told: Hardened, number: int) -> str:
     return f"round {name}" if name.isdigit() else name
 
 
-def _cells(done: Round, name: str) -> list[str]:
+def _cells(done: Round, name: str, counted: Sequence[str]) -> list[str]:
     now = done.measured
     shares = (now.clean, *now.attacks.values(), now.worst)
-    counts = (done.found, done.selected, f"{done.fixed} of {done.checked}", done.broken)
+    counts = {"found": done.found, "selected": done.selected, "broken": done.broken}
+    texts = {"fixed": f"{done.fixed} of {done.checked}"} | {column: str(count) for column, count in counts.items()}
     return [
         f"{name}{'*' * now.unreliable}",
         *(f"{100 * share.accuracy:.1f} %" for share in shares),
         "–" if now.fol is None else f"{now.fol:.3g}",
-        *(str(count) if done.number else "" for count in counts),
+        *(texts[column] if done.number else "" for column in counted),
         clock(done.seconds),
+    ]
+
+
+def notes_tables(told: Hardened) -> list[Table]:
+    """What trainers say of their work, a table a round."""
+    return [
+        facts_table(note_facts(done.notes), title=f"what the trainer says, {_place(told, done.number)}")
+        for done in told.rounds
+        if done.notes
     ]
 
 
@@ -77,22 +95,26 @@ def test_tables(told: Hardened, test: Tested) -> list[Table]:
     title = title_of(told.protocol)
     white = before_after_table(_starred(test, test.white_box()), f"white box: {title}")
     white.caption = f"every attack on every input, made anew on each model; 95 % intervals; {looked(test.looks)}"
-    if said := no_control(told.rounds, told.best, met=told.met):
+    if said := no_control(told.rounds, told.compared, met=told.met, alone=told.alone):
         white.caption += f"\n{said}"
+    if told.compared != told.best:
+        white.caption += f"\n{OUTDONE}"
+    if test.noise is not None:
+        white.caption += f"\n{NOISE}"
     static = before_after_table(_starred(test, test.static()), f"static: {title}")
     static.caption = "examples made on the original model; what they no longer break, a fresh one may; 95 % intervals"
     return [white, static]
 
 
 def comparison_line(told: Hardened) -> str:
-    """What the cases are worth on the test part, "" where the best model learned from none or stands alone."""
-    if told.test is None or told.rounds[told.best].made != "cases":
+    """What the training is worth on the test part, "" where the best model learned nothing or stands alone."""
+    if told.test is None or told.rounds[told.compared].made not in ("cases", TRAINED):
         return ""
     models = told.test.columns()
     after = models["after"]
     said = [
         f"after{'*' * after.unreliable} − {name}{'*' * other.unreliable} {_difference(after.worst, other.worst)}"
-        for name in ("control", "resistant")
+        for name in ("control", "resistant", "noise")
         if (other := models.get(name)) is not None
     ]
     return f"worst case on the test part, white box: {', '.join(said)}" if said else ""
@@ -103,6 +125,20 @@ def _difference(now: Share, then: Share) -> str:
     overlap = now.ci95[0] <= then.ci95[1] and then.ci95[0] <= now.ci95[1]
     points = round(100 * (now.accuracy - then.accuracy), 1) + 0.0  # no -0.0
     return f"{points:+.1f} points{' (within the intervals)' * overlap}"
+
+
+def closing_lines(told: Hardened) -> list[str]:
+    """What the model that is compared mended and broke, and whether the requirement is met."""
+    now, lines = told.rounds[told.compared], list[str]()
+    if told.compared:
+        fixed = "" if told.alone else f"fixed {now.fixed} of {now.checked} failures never trained on; "
+        of = f"of {now.measured.clean.n} clean validation inputs"
+        lines = [f"{fixed}broke {now.broken} and mended {now.mended} {of}"]
+    count = told.fuzzed
+    after = f"{count} round{'s' * (count != 1)}"
+    if told.alone:
+        after = "training" if told.rounds[1:] else "no training"
+    return [*lines, f"{'MET' if told.met else 'NOT MET'} after {after} ({told.stopped})"]
 
 
 def eps_line(told: Hardened) -> str:

@@ -14,6 +14,7 @@ from assay.outputs.seeding import opinion_facts, seeding_facts
 from assay.outputs.tables import coverage_facts
 from assay.outputs.verdicts import outcome, verdict_cells
 
+MADE = {"original": " (the original)", "resistant": " (the resistant model)", "trained": " (trained)"}
 WORDED = ("models", "opinions", "seeding")  # told to people in words
 
 
@@ -96,8 +97,9 @@ def _numbers(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def _round(told: dict[str, Any]) -> str:
     """A round of hardening in one line."""
-    learned = f", {told['found']} found, {told['selected']} selected" if told["round"] else " (the original)"
-    learned += " (the resistant model)" if told.get("made") == "resistant" else ""
+    made = told.get("made", "cases" if told["round"] else "original")  # old runs do not tell
+    counts = f", {told['found']} found, {told['selected']} selected" if "found" in told and told["round"] else ""
+    learned = counts + MADE.get(made, "")
     trust = f", UNRELIABLE ({', '.join(told['warnings'])})" if told["unreliable"] else ""
     return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}{trust}"
 

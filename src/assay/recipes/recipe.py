@@ -1,14 +1,14 @@
 """What recipes and suites are made of."""
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.registry import Bound, bind, lookup, names
-from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, split, step, written
-from assay.core.units import budget, number
+from assay.core.specs import Params, Step, canonical, did_you_mean, python_file
+from assay.core.units import budget
+from assay.recipes.steps import change_list, change_one, maybe, members
 
 # Which kind of stage each field of a recipe names: those of fuzzing, of which some are lists, and those of hardening.
 FIELDS = {"schedule": "schedule", "mutate": "mutator", "oracle": "oracle"}
@@ -25,9 +25,10 @@ WORDS = {
     "layers": "auto",
     "counted": "all",
 }  # words of fuzzing; they say nothing without a criterion
-HARDENING = {"select": "selector", "train": "trainer"}
+HARDENING = {"select": "selector", "train": "trainer", "control": "trainer"}
 PLAIN = {"suite": "fast", "heap": "all"}  # and words of hardening
 COUNTED = ("all", "failures")
+TRAINING = ("train", "control", "suite")  # what is left of a recipe that finds no cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +45,13 @@ class Recipe:
     failures cover anything. A ``strategy`` chooses the neurons that the score ``neurons`` pushes. ``alone`` names the
     recipe to run in place of one that compares models where there is no other model. Hardening then picks cases with
     ``select``, trains with ``train`` on those of every round (``heap="all"``) or of the last one (``"last"``), and
-    measures with ``suite``.
+    measures with ``suite``; what comes of it is held against a model trained by ``control`` without the cases, by
+    ``train`` itself where there is no ``control``. A recipe without ``mutate`` finds no cases: it only trains, once.
     """
 
     name: str
     summary: str
-    mutate: Step
+    mutate: Step = ""
     paper: str = ""
     seeds: Step | tuple[Step, ...] = "correct"
     schedule: Step = "per_seed"
@@ -67,6 +69,7 @@ class Recipe:
     alone: str = ""
     select: Step = "random"
     train: Step = "plain"
+    control: Step = ""
     suite: str = "fast"
     heap: str = "all"
 
@@ -113,15 +116,22 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Hardening:
-    """The part of a recipe that comes after fuzzing."""
+    """The part of a recipe that comes after fuzzing; ``alone`` where nothing comes before it.
+
+    ``control`` is None where the trainer itself, without cases, is the control.
+    """
 
     select: Bound
     train: Bound
     suite: str
     heap: str
+    control: Bound | None = None
+    alone: bool = False
 
     def config(self) -> dict[str, str]:
-        return {"select": self.select.text, "train": self.train.text, "suite": self.suite, "heap": self.heap}
+        told = {"select": self.select.text, "train": self.train.text, "suite": self.suite, "heap": self.heap}
+        told |= {} if self.control is None else {"control": self.control.text}
+        return {key: text for key, text in told.items() if key in TRAINING} if self.alone else told
 
 
 def ball_of(eps: str | float | None, norm: str | None) -> Params:
@@ -136,9 +146,14 @@ def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -
     (``objective.fol``); ``offered`` values, such as eps and norm, go to every stage that takes them and has none set.
     """
     recipe = found(recipe)
-    chosen: dict[str, Any] = {field: step(getattr(recipe, field)) for field in FIELDS}
-    chosen |= {field: _members(field, getattr(recipe, field)) for field in LISTS}
-    chosen |= {field: _maybe(getattr(recipe, field)) for field in OPTIONAL}
+    if not finds_cases(recipe, changes):
+        raise UsageError(
+            f"recipe {recipe.name} finds no cases, it trains: assay harden MODEL --data DATA --recipe {recipe.name} "
+            '--eps EPS --until "pgd>=0.5"'
+        )
+    chosen: dict[str, Any] = {field: maybe(getattr(recipe, field)) for field in FIELDS}
+    chosen |= {field: members(field, getattr(recipe, field)) for field in LISTS}
+    chosen |= {field: maybe(getattr(recipe, field)) for field in OPTIONAL}
     words: dict[str, Any] = {word: str(getattr(recipe, word)) for word in WORDS}
     for key, value in changes.items():
         field, _, rest = key.partition(".")
@@ -147,11 +162,11 @@ def resolve(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -
         if field in WORDS:
             words[field] = str(value)
         elif field in OPTIONAL and not rest:
-            chosen[field] = _maybe(value)
+            chosen[field] = maybe(value)
         elif field in FIELDS or field in OPTIONAL:
-            _change_one(chosen, field, rest, value)
+            change_one(chosen, field, rest, value)
         elif field in LISTS:
-            _change_list(chosen, field, rest, value)
+            change_list(chosen, field, rest, value)
         else:
             known = [*FIELDS, *LISTS, *OPTIONAL, *WORDS, *HARDENING, *PLAIN]
             raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, known)}")
@@ -188,21 +203,53 @@ def _check_guides(guides: Mapping[str, Bound], words: Mapping[str, str]) -> None
         raise UsageError("a strategy chooses neurons by what is covered; give a criterion too: --set coverage=nc")
 
 
+def finds_cases(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
+    """Whether a recipe has a mutator, as it is or by these changes; without one it only trains."""
+    return bool(maybe(changes.get("mutate", recipe.mutate))[0])
+
+
 def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Hardening:
-    """What a recipe does with the cases it found; ``changes`` as for ``resolve``."""
+    """What a recipe does with the cases it found; ``changes`` as for ``resolve``.
+
+    A control whose number of epochs nobody says has as many as the trainer.
+    """
     recipe = found(recipe)
-    chosen: dict[str, Any] = {field: step(getattr(recipe, field)) for field in HARDENING}
+    alone = not finds_cases(recipe, changes)
+    chosen: dict[str, Any] = {field: maybe(getattr(recipe, field)) for field in HARDENING}
     words = {field: str(getattr(recipe, field)) for field in PLAIN}
     for key, value in changes.items():
         field, _, rest = key.partition(".")
-        if field in HARDENING:
-            _change_one(chosen, field, rest, value)
+        if alone and field not in TRAINING and key != "mutate":
+            _refuse_alone(recipe.name, field)
+        if key == "control":
+            chosen[field] = maybe(value)
+        elif field in HARDENING:
+            change_one(chosen, field, rest, value)
         elif field in PLAIN:
             words[field] = str(value)
     if words["heap"] not in ("all", "last"):
         raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
-    bound = {field: _bound(kind, chosen[field], offered) for field, kind in HARDENING.items()}
-    return Hardening(bound["select"], bound["train"], words["suite"], words["heap"])
+    select, train = (_bound(HARDENING[field], chosen[field], offered) for field in ("select", "train"))
+    control = _control(recipe.name, chosen["control"], train, offered, alone=alone)
+    return Hardening(select, train, words["suite"], words["heap"], control, alone)
+
+
+def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Params, *, alone: bool) -> Bound | None:
+    """The trainer of the control; a recipe that only trains has one always, since its own can be none."""
+    ref, params = chosen
+    if ref or alone:
+        return bind("trainer", ref or "plain", params, {**offered, "epochs": train.params.get("epochs")})
+    if params:
+        raise UsageError(f"recipe {name} has no control but its own trainer, without cases; name one: control=plain")
+    return None
+
+
+def _refuse_alone(name: str, field: str) -> None:
+    """A change of what a recipe that only trains does not have."""
+    known = [*FIELDS, *LISTS, *OPTIONAL, *WORDS, *HARDENING, *PLAIN]
+    if field in known:
+        raise UsageError(f"recipe {name} finds no cases, it trains: {field} says nothing there")
+    raise UsageError(f"a recipe has no stage {field!r}; {did_you_mean(field, TRAINING)}")
 
 
 def found(recipe: str | Recipe) -> Recipe:
@@ -215,76 +262,6 @@ def found(recipe: str | Recipe) -> Recipe:
     return thing
 
 
-def without(field: str, given: Any, parameters: Collection[str]) -> list[str]:
-    """A list field as texts, with these parameters left to their defaults."""
-    texts = []
-    for weight, ref, params in _members(field, given).values():
-        inside = ", ".join(f"{k}={written(v)}" for k, v in params.items() if k not in parameters)
-        sign = f"{weight:g} * " if field == "objective" else ""
-        texts.append(f"{sign}{ref}({inside})" if inside else f"{sign}{ref}")
-    return texts
-
-
 def _bound(kind: str, chosen: tuple[Any, Params], offered: Params) -> Bound:
     ref, params = chosen
     return bind(kind, ref, params, offered)
-
-
-def _maybe(given: Any) -> tuple[Any, Params]:
-    """A stage that need not be there: an empty text or ``none`` is no stage."""
-    return ("", {}) if given in ("", "none", None) else step(given)
-
-
-def _change_one(chosen: dict[str, Any], field: str, parameter: str, value: Any) -> None:
-    if parameter:
-        chosen[field][1][parameter] = value
-    else:
-        chosen[field] = step(value)
-
-
-def _change_list(chosen: dict[str, Any], field: str, rest: str, value: Any) -> None:
-    """``keep=…`` a new list, ``keep.rises.strict`` a parameter of a member, ``objective.fol`` a weight.
-
-    Of seeds that are one step alone, its name may be left out: ``seeds.count``.
-    """
-    if not rest:
-        chosen[field] = _members(field, value)
-        return
-    name, _, parameter = rest.partition(".")
-    if field == "seeds" and not parameter and len(chosen[field]) == 1:
-        name, parameter = next(iter(chosen[field])), name
-    if name not in chosen[field]:
-        raise UsageError(f"{field} has no member {name!r}; {did_you_mean(name, chosen[field])}")
-    if parameter:
-        chosen[field][name][2][parameter] = value
-    elif field == "objective":
-        chosen[field][name] = (number(value, f"weight of {name}"), *chosen[field][name][1:])
-    else:
-        raise UsageError(f"set a parameter of it: {field}.{name}.PARAMETER={value}")
-
-
-def _members(field: str, given: Any) -> dict[str, tuple[float, Any, Params]]:
-    """Name → (weight, reference, parameters); weights are written ``2 * fol`` or ``-fol``, in objectives only.
-
-    >>> _members("objective", "fol, -2 * rivals(k=3)")
-    {'fol': (1.0, 'fol', {}), 'rivals': (-2.0, 'rivals', {'k': 3})}
-    """
-    members: dict[str, tuple[float, Any, Params]] = {}
-    for part in split(given) if isinstance(given, str) else [given] if _is_step(given) else given:
-        weight, text = 1.0, part
-        if field == "objective" and isinstance(part, str):
-            match = re.fullmatch(r"\s*(-)?\s*(?:([0-9.eE+-]+)\s*\*)?\s*(.+)", part, re.DOTALL)
-            assert match is not None  # an empty text is refused below
-            weight = number(match[2] or 1.0, f"weight in {part!r}") * (-1 if match[1] else 1)
-            text = match[3]
-        ref, params = step(text)
-        name = str(ref).rpartition(":")[2]
-        if name in members:
-            raise UsageError(f"{field} names {name} twice")
-        members[name] = (weight, ref, params)
-    return members
-
-
-def _is_step(given: Any) -> bool:
-    """Whether this is one step, a name with its parameters, and not a list of steps."""
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)

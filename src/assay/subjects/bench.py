@@ -57,13 +57,17 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """A data set in its parts; a part that does not exist is None."""
+    """A data set in its parts; a part that does not exist is None.
+
+    ``held_out`` are training cases that the model at hand was not trained on, where that is known and of use.
+    """
 
     name: str
     train: Data | None = None
     val: Data | None = None
     test: Data | None = None
     whole: Data | None = None  # a set that comes without parts
+    held_out: Data | None = None
 
     def part(self, part: str) -> Data:
         """The part of that name."""

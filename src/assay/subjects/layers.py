@@ -17,26 +17,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, split
+from assay.subjects.kinds import channels_last, kind_of, mean_incoming, norms_last_axis
 from assay.subjects.sources.module import ModuleTarget, Normalised
 from assay.subjects.target import Target, require
 
 LOGITS, SOFTMAX = "logits", "softmax"  # taken from the answer, whatever module gives it
 WORDS = ("auto", "last", "none")  # all of the above, the last layer before the logits, nothing but the answer
 
-_CONV = (nn.modules.conv._ConvNd,)
-_NORM = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
-_POOL = tuple(getattr(nn, name) for name in dir(nn) if "Pool" in name and name[-2:] in ("1d", "2d", "3d"))
-_ACTIVATION = tuple(getattr(nn, name) for name in nn.modules.activation.__all__ if name not in ("MultiheadAttention",))
-_FIRST = (*_CONV, *_POOL, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm)  # (N, C, ...) by contract
-_SILENT = (nn.Flatten, nn.Unflatten, nn.Identity, nn.modules.dropout._DropoutNd)  # they hand on what they get
-
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A layer: ``name`` and ``call`` say which output of which module; ``kind`` is conv, dense, pool, norm, activation,
     merge, softmax or other; ``weight`` the mean incoming weight of each neuron, where it has weights.
+
+    ``parts`` are the labels of the modules that it is made of, from the one that gives it its weights to the last.
     """
 
     name: str
@@ -45,10 +42,11 @@ class Layer:
     call: int = 0
     channels_last: bool = False
     weight: Tensor | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        return f"{self.name}#{self.call + 1}" if self.call else self.name
+        return labelled(self.name, self.call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +93,11 @@ class _Call:
     last: bool = False  # whether channels are the last axis of what was taken
 
 
+def labelled(name: str, call: int) -> str:
+    """How a person writes which run of a module is meant: ``act``, ``act#2``."""
+    return f"{name}#{call + 1}" if call else name
+
+
 def layers_of(target: Target, asked: str) -> Layers:
     """The layers asked for: ``auto``, ``last``, or patterns of module names such as ``act*, block2_?, logits``."""
     if asked == "none":
@@ -103,9 +106,7 @@ def layers_of(target: Target, asked: str) -> Layers:
     assert isinstance(target, ModuleTarget)  # nothing else gives activations
     # Outside of inference mode, in which nobody knows what was changed in place.
     with torch.inference_mode(False), torch.no_grad(), target.ready():
-        # No input is like another, and none is flat: the answer is told from other layers by its values.
-        x = torch.linspace(*target.spec.bounds, 2 * math.prod(target.spec.shape), device=target.device)
-        x = x.view(2, *target.spec.shape)
+        x = trial_of(target.spec, target.device)
         with _calls(body_of(target)) as calls:
             out = target(x)
     _lay_out(calls)
@@ -118,9 +119,19 @@ def layers_of(target: Target, asked: str) -> Layers:
     return Layers(asked, _named(asked, calls, usual, len(x)))
 
 
+def trial_of(spec: InputSpec, device: torch.device) -> Tensor:
+    """Two inputs to run a net with; none is flat or like the other: its answer is told from layers by the values."""
+    return torch.linspace(*spec.bounds, 2 * math.prod(spec.shape), device=device).view(2, *spec.shape)
+
+
 def body_of(target: ModuleTarget) -> nn.Module:
     """The net behind its normalisation: names of modules are those its author gave."""
-    return target.module.net if isinstance(target.module, Normalised) else target.module
+    return behind(target.module)
+
+
+def behind(module: nn.Module) -> nn.Module:
+    """The same of a module."""
+    return module.net if isinstance(module, Normalised) else module
 
 
 @contextmanager
@@ -158,17 +169,6 @@ def _version(given: object) -> int:
     return given._version if isinstance(given, Tensor) and not given.is_inference() else 0
 
 
-def kind_of(module: nn.Module) -> str:
-    """What sort of layer a module is; '' where it hands on what it gets."""
-    for kind, types in (("conv", _CONV), ("dense", (nn.Linear, nn.Bilinear)), ("pool", _POOL), ("norm", _NORM)):
-        if isinstance(module, types):
-            return kind
-    if isinstance(module, _ACTIVATION):
-        return "activation"
-    weighted = any(True for _ in module.parameters(recurse=False))
-    return "" if isinstance(module, _SILENT) or not weighted else "other"
-
-
 def _usual(calls: list[_Call], out: Tensor, n: int) -> list[Layer]:
     """The layers of ``auto`` with the logits before the softmax."""
     found: list[tuple[Layer, _Call]] = []
@@ -181,15 +181,16 @@ def _usual(calls: list[_Call], out: Tensor, n: int) -> list[Layer]:
         before = next((i for i, x in same if x.after == call.before), None)  # given just that, unchanged since
         if kind in ("norm", "activation") and before is not None and found[before][0].kind != "pool":
             was = found.pop(before)[0]  # the same neurons, further on
-            layer = _layer(call, was.kind, weight=was.weight)
+            layer = _layer(call, was.kind, was.weight, was.parts)
         else:
-            layer = _layer(call, "merge" if kind == "activation" else kind, weight=_incoming(call.module))
+            layer = _layer(call, "merge" if kind == "activation" else kind, mean_incoming(call.module))
         found.append((layer, call))
     head = _head([call for _, call in found], out)
     hidden = [layer for i, (layer, _) in enumerate(found) if i not in head]
     weight = next((found[i][0].weight for i in reversed(head) if found[i][0].weight is not None), None)
+    parts = tuple(part for i in head for part in found[i][0].parts)
     width = out.shape[1]
-    return [*hidden, Layer(LOGITS, "dense", width, weight=weight), Layer(SOFTMAX, "softmax", width)]
+    return [*hidden, Layer(LOGITS, "dense", width, weight=weight, parts=parts), Layer(SOFTMAX, "softmax", width)]
 
 
 def _head(calls: list[_Call], out: Tensor) -> range:
@@ -232,7 +233,7 @@ def _named(asked: str, calls: list[_Call], usual: list[Layer], n: int) -> tuple[
     found: dict[str, Layer] = {}
     for call in calls:
         if _fits(call.taken, n) and any(fnmatch.fnmatchcase(call.name, p) for p in patterns):
-            layer = _layer(call, kind_of(call.module) or "other", _incoming(call.module))
+            layer = _layer(call, kind_of(call.module) or "other", mean_incoming(call.module))
             found[layer.label] = known.get(layer.label, layer)
     found |= {name: known[name] for name in (LOGITS, SOFTMAX) if any(fnmatch.fnmatchcase(name, p) for p in patterns)}
     lost = [p for p in patterns if not any(fnmatch.fnmatchcase(layer.name, p) for layer in found.values())]
@@ -262,12 +263,12 @@ def _lay_out(calls: list[_Call]) -> None:
     shapes: dict[torch.Size, bool] = {}
     for call in calls:
         axes = call.taken.dim()
-        last = _contract(call.module)
+        last = channels_last(call.module)
         if last is None:
             last = known.get(id(call.taken))
         if last is None and kind_of(call.module) and call.given.dim() == axes:
             last = known.get(id(call.given))
-        if last is None and _of_last_axis(call.module):
+        if last is None and norms_last_axis(call.module):
             last = True
         if last is None:
             last = shapes.get(call.taken.shape, axes == 3)
@@ -276,37 +277,15 @@ def _lay_out(calls: list[_Call]) -> None:
         call.last = last and axes > 2
 
 
-def _contract(module: nn.Module) -> bool | None:
-    """Whether a module puts channels last, where it always or never does."""
-    if isinstance(module, nn.Linear | nn.Bilinear):
-        return True
-    return False if isinstance(module, _FIRST) else None
-
-
-def _of_last_axis(module: nn.Module) -> bool:
-    """A norm over the last axis alone; one with a forward of its own may move axes, as LayerNorm2d does."""
-    plain = type(module).forward in (nn.LayerNorm.forward, nn.RMSNorm.forward)
-    return plain and isinstance(module, nn.LayerNorm | nn.RMSNorm) and len(module.normalized_shape) == 1
-
-
 def means(taken: Tensor, channels_last: bool) -> Tensor:
     """The mean over all axes but rows and channels, (N, C)."""
     over = range(1, taken.dim() - 1) if channels_last else range(2, taken.dim())
     return taken.mean(tuple(over)) if over else taken  # of no axis torch takes the mean of all
 
 
-def _layer(call: _Call, kind: str, weight: Tensor | None) -> Layer:
+def _layer(call: _Call, kind: str, weight: Tensor | None, parts: tuple[str, ...] = ()) -> Layer:
     width = call.taken.shape[-1 if call.last else 1]
     if weight is not None and len(weight) != width:
         weight = None
-    return Layer(call.name, kind, width, call.call, call.last, weight)
-
-
-def _incoming(module: nn.Module) -> Tensor | None:
-    """The mean weight that comes into each neuron of a convolution or dense layer."""
-    weight = getattr(module, "weight", None)
-    if kind_of(module) not in ("conv", "dense") or not isinstance(weight, Tensor) or weight.dim() < 2:
-        return None
-    if getattr(module, "transposed", False):
-        weight = weight.transpose(0, 1)
-    return weight.detach().flatten(1).mean(1).float().cpu()
+    parts = (*parts, labelled(call.name, call.call))
+    return Layer(call.name, kind, width, call.call, call.last, weight, parts)

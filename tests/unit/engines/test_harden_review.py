@@ -21,7 +21,8 @@ from assay.engines import yardstick
 from assay.engines.evaluate import evaluate
 from assay.engines.evaluation import Evaluation, Share
 from assay.engines.harden import harden
-from assay.engines.hardened import Hardened, Measured, Round
+from assay.engines.hardened import Hardened, Round
+from assay.engines.measured import Measured
 from assay.outputs.harden_tables import test_tables as tables_of_test
 from assay.outputs.harden_tables import verdict_table, warning_lines
 from assay.outputs.report.build import report

@@ -13,8 +13,9 @@ from assay.core.requirement import Requirement
 from assay.engines import hardened
 from assay.engines.evaluation import Share
 from assay.engines.harden import _Teller
-from assay.engines.hardened import Hardened, Measured, Round
+from assay.engines.hardened import Hardened, Round
 from assay.engines.judge import Judge
+from assay.engines.measured import Measured
 from assay.engines.stop import Stopper
 from assay.outputs import harden_tables
 

@@ -1,10 +1,8 @@
 """The report of a run: one page with pictures beside it, readable from a file, asking the network for nothing."""
 
-import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,17 +15,13 @@ from assay.core.ids import case_ids
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
-from assay.engines.final_look import last_look, last_result
 from assay.engines.found import Found, load_failures, summary
-from assay.engines.hardened import Round
-from assay.engines.hardening_words import looked, no_control
 from assay.engines.quality import medians_of
-from assay.engines.rounds import rounds_of
 from assay.engines.stored import class_names, identity_of
 from assay.outputs.models import Models, models_of
+from assay.outputs.report.hardening import hardening_parts
 from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
-from assay.outputs.tables import coverage_facts, percent, quality_facts
-from assay.outputs.verdicts import COLUMNS, MEANING, outcome, verdict_cells
+from assay.outputs.tables import coverage_facts, quality_facts
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -60,7 +54,7 @@ def report(run: str | Path) -> Path:
         here.joinpath("page.html").read_text(encoding="utf-8")
     )
     begin, found, failures = identity_of(folder), summary(folder), _failures(folder)
-    rounds, models = rounds_of(folder), models_of(begin)
+    models = models_of(begin)
     page = template.render(
         run=folder.name,
         style=here.joinpath("style.css").read_text(encoding="utf-8"),
@@ -68,10 +62,7 @@ def report(run: str | Path) -> Path:
         models=models,
         unlabelled=_unlabelled(found, models),
         facts=_facts(folder, found, failures, models),
-        numbers=_numbers(folder, rounds),
-        requirement=_requirement(folder),
-        rounds=_rounds(rounds),
-        spoiled=_spoiled(rounds),
+        **hardening_parts(folder),
         cards=_cards(folder, failures, models, out),
         total=found.failures,
         wrong=0 if failures is None else int((failures.info["pred"] != failures.y).sum()),
@@ -115,58 +106,6 @@ def _facts(folder: Store, found: Found, failures: Cases | None, models: Models) 
         "time": clock(found.seconds),
         "cases per second": f"{rate:.0f}",
     }
-
-
-def _numbers(folder: Store, rounds: list[Round]) -> list[dict[str, Any]]:
-    """Evaluations committed to the run, as tables: one column a model."""
-    tables = []
-    for line in folder.commits("numbers"):
-        tables += [json.loads(folder.file(name)) for name in line.files]
-    look = last_look(folder)
-    if look is None:
-        return tables
-    without = no_control(rounds, look.meta["best"], met=bool(last_result(folder).get("met")))
-    said = [looked(len(list(folder.commits("final")))), *([without] if without else [])]
-    for name in look.meta["tables"]:
-        table = json.loads(folder.file(name))
-        tables.append(table | {"note": " ".join([table["note"], *(f"{line.capitalize()}." for line in said)])})
-    return tables
-
-
-def _requirement(folder: Store) -> dict[str, Any] | None:
-    """What was asked last of a hardening run and the verdict on its result; None where the journal does not tell."""
-    told = last_result(folder)
-    if "until" not in told:
-        return None
-    rows = told["verdicts"]
-    star = "; * unreliable, see below: meets nothing" if any(row["unreliable"] for row in rows) else ""
-    return {
-        "until": told["until"],
-        "best": told["best"],
-        "outcome": outcome(rows, met=told["met"]),
-        "columns": COLUMNS,
-        "rows": [verdict_cells(row) for row in rows],
-        "note": f"{MEANING[0].upper()}{MEANING[1:]}{star}.",
-    }
-
-
-def _rounds(rounds: list[Round]) -> list[dict[str, str]]:
-    """The rounds of a hardening run, as text; a star where a check spoils the numbers."""
-    rows = []
-    twins = any(done.made == "resistant" for done in rounds)
-    for done in rounds:
-        now, made = done.measured, {"model": done.made} if twins else {}
-        shares = {name: percent(share) for name, share in now.shares().items()}
-        fol = {"FOL": "–" if now.fol is None else f"{now.fol:.3g}"}
-        counts = {"found": f"{done.found}", "selected": f"{done.selected}"}
-        counts |= {"fixed": f"{done.fixed} of {done.checked}", "broken": f"{done.broken}"}
-        rows.append({"round": f"{done.number}{'*' * now.unreliable}", **made, **shares, **fol, **counts})
-    return rows
-
-
-def _spoiled(rounds: list[Round]) -> list[str]:
-    """What the stars of the rounds stand for."""
-    return [f"*UNRELIABLE, round {r.number} ({w['name']}): {w['message']}" for r in rounds for w in r.measured.warnings]
 
 
 def _campaign_text(folder: Store) -> str:

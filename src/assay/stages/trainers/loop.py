@@ -4,7 +4,7 @@ import copy
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -52,9 +52,27 @@ class Plan:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned where it is not the class of every case, and by which weights (all, where none are named).
+
+    ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases. ``after`` is
+    called after every step. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
+    nothing is dropped out.
+    """
+
+    loss: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
+    after: Callable[[nn.Module], None] | None = None
+    weights: Collection[str] | None = None
+    still: bool = False
+
+
 @dataclass(slots=True)
 class State:
-    """Everything that one more epoch depends on, and the best weights so far."""
+    """Everything that one more epoch depends on, and the best weights so far.
+
+    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one.
+    """
 
     epoch: int
     weights: dict[str, Tensor]
@@ -73,6 +91,10 @@ class Watch(Protocol):
 
     def epoch(self, state: State, net: nn.Module) -> None: ...
 
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """What a trainer has to say of its work besides its epochs; JSON values."""
+        ...
+
 
 class Unwatched:
     """Nobody looks on."""
@@ -83,6 +105,8 @@ class Unwatched:
     def batch(self, epoch: int, done: float) -> None: ...
 
     def epoch(self, state: State, net: nn.Module) -> None: ...
+
+    def note(self, facts: Mapping[str, Any]) -> None: ...
 
 
 def fit(
@@ -95,8 +119,12 @@ def fit(
     watch: Watch,
     batch: Batch | None = None,
     judge: Judge | None = None,
+    task: Task | None = None,
+    patience: int = 0,
 ) -> nn.Module:
     """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
+
+    With ``patience``, it ends after that many epochs that were no better than one before them.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
     """
@@ -107,15 +135,16 @@ def fit(
             f"training needs labelled cases; there are {len(train)} to train on, {len(val)} to validate"
         )
     net = copy.deepcopy(module).train()
-    for weight in net.parameters():
-        weight.requires_grad_(True)
+    for name, weight in net.named_parameters():
+        weight.requires_grad_(task is None or task.weights is None or name in task.weights)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     train, val = train.to(device), val.to(device)
-    run = _Run(net, train, plan, rng, watch, batch)
+    run = _Run(net, train, plan, rng, watch, batch, task)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
-    for epoch in range(state.epoch, plan.epochs):
-        started = time.perf_counter()
+    others = len(state.log) - state.epoch
+    while state.epoch < plan.epochs and not _enough(state.log[others:], patience):
+        epoch, started = state.epoch, time.perf_counter()
         loss = run.one_epoch(epoch, state.average)
         with run.averaged(state.average), eval_mode(net):
             numbers = {
@@ -132,6 +161,12 @@ def fit(
         watch.epoch(state, net)
     net.load_state_dict(state.best)
     return net
+
+
+def _enough(log: Sequence[dict[str, float]], patience: int) -> bool:
+    """Whether the last epochs, as many as there is patience, were no better than one before them."""
+    best = max(range(len(log)), key=lambda i: rank(log[i]), default=0)
+    return 0 < patience < len(log) - best
 
 
 def rank(numbers: dict[str, float]) -> tuple[float, float]:
@@ -156,19 +191,20 @@ class _Run:
     """The moving parts of one training."""
 
     def __init__(
-        self, net: nn.Module, train: Cases, plan: Plan, rng: Stream, watch: Watch, batch: Batch | None
+        self,
+        net: nn.Module,
+        train: Cases,
+        plan: Plan,
+        rng: Stream,
+        watch: Watch,
+        batch: Batch | None,
+        task: Task | None,
     ) -> None:
-        self.net, self.train, self.plan, self.rng, self.watch, self.batch = (
-            net,
-            train,
-            plan,
-            rng,
-            watch,
-            batch,
-        )
+        self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
+        self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device = train.x.device
-        fast = batch is None and graphed.possible(net, self.device)
+        fast = batch is None and task is None and graphed.possible(net, self.device)
         self.optimiser = _optimiser(plan, net, fast)
         step = functools.partial(_learn, net, self.optimiser, plan.smoothing)
         self.learn: graphed.Step = graphed.Graphed(step, plan.batch) if fast else step
@@ -192,7 +228,7 @@ class _Run:
         moves = here.at("augment").generator(self.device)
         starts = range(0, n, plan.batch)
         total = torch.zeros((), device=self.device)
-        self.net.train()
+        self.net.train(self.task is None or not self.task.still)
         devices = [self.device.index or 0] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # dropout draws from torch's own generator
             torch.manual_seed(here.at("dropout").generator().initial_seed())
@@ -212,7 +248,13 @@ class _Run:
         x = self.augmentation.apply(x, moves)
         if self.batch is not None:
             x = self.batch(self.net, x, y, rows, here.at("inner"))
-        return self.learn(x, y)
+        if self.task is None:
+            return self.learn(x, y)
+        task = self.task
+        loss = _stepped(self.optimiser, lambda: task.loss(self.net, x, y, rows))
+        if task.after is not None:
+            task.after(self.net)
+        return loss
 
     def _follow(self, average: dict[str, Tensor]) -> None:
         if self.plan.ema:
@@ -244,8 +286,12 @@ class _Swapped:
 
 def _learn(net: nn.Module, optimiser: torch.optim.Optimizer, smoothing: float, x: Tensor, y: Tensor) -> Tensor:
     """One step of the optimiser on one batch; the loss before it."""
+    return _stepped(optimiser, lambda: smoothed(net(x), y, smoothing).mean())
+
+
+def _stepped(optimiser: torch.optim.Optimizer, loss_of: Callable[[], Tensor]) -> Tensor:
     optimiser.zero_grad(set_to_none=True)
-    loss = smoothed(net(x), y, smoothing).mean()
+    loss = loss_of()
     loss.backward()
     optimiser.step()
     return loss.detach()
@@ -253,7 +299,7 @@ def _learn(net: nn.Module, optimiser: torch.optim.Optimizer, smoothing: float, x
 
 def _optimiser(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:
     """The optimiser; ``fast`` makes one whose step a CUDA graph can hold: fused, its learning rate on the device."""
-    weights = list(net.parameters())
+    weights = [weight for weight in net.parameters() if weight.requires_grad]
     lr: float | Tensor = torch.tensor(plan.lr, device=weights[0].device) if fast else plan.lr
     fused = fast or None
     if plan.optimiser == "sgd":

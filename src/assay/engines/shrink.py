@@ -1,0 +1,255 @@
+"""Shrinking a run's failures, kept in the run beside the failures themselves."""
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core import store
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.files import sha256
+from assay.core.registry import Bound, bind
+from assay.core.shards import decode, encode
+from assay.core.shrink import passes_of
+from assay.core.specs import python_file, step
+from assay.core.store import Store
+from assay.core.units import count
+from assay.engines.compared import roles_of, siblings_given
+from assay.engines.found import load_failures
+from assay.engines.run_target import Deferred, Model, target_of
+from assay.engines.select import load_selection
+from assay.engines.session import session
+from assay.engines.shrunk import OF_THE_INPUT, shrunk
+from assay.engines.stored import class_names, identity_of, kind_of
+from assay.subjects.bench import Bench
+
+BLOCK = {"cpu": 256, "cuda": 2048}  # cases shrunk and committed together
+KEPT = ("failing", "minimal", "questions", "pred", "ssim")
+SIZES = tuple(f"{size}{when}" for size in ("changed", "l0", "l2", "linf") for when in ("_before", ""))
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The failures of a run made smaller, ``by`` these passes; those that fail no longer are not among the ``cases``.
+
+    ``of`` counts all that were looked at, ``failing`` those that fail on the model that was asked. ``files`` hold the
+    whole in the run; ``seconds`` are those of this call, None where it found everything there. Columns of the cases:
+    see ``assay.engines.shrunk``, and ``row``, the place among the run's own.
+    """
+
+    run: Path
+    number: int
+    by: str
+    cases: Cases
+    of: int
+    seconds: float | None
+    classes: tuple[str, ...]
+    files: tuple[str, ...]
+    complete: bool
+
+    @property
+    def new(self) -> bool:
+        return self.seconds is not None
+
+    @property
+    def failing(self) -> int:
+        return len(self.cases)
+
+    @property
+    def questions(self) -> int:
+        return int(self.cases.info["questions"].sum())
+
+    def medians(self) -> dict[str, float | None]:
+        """The median of each size before and after, and of the questions; None where no case fails."""
+        names = (*SIZES, "questions")
+        return {name: float(self.cases.info[name].double().quantile(0.5)) if len(self) else None for name in names}
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} of {self.of} cases of {self.run.name} shrunk by {self.by}>"
+
+
+def shrink(
+    run: str | Path,
+    *,
+    by: str = "auto",
+    k: int | str | None = None,
+    selected: int | None = None,
+    any_failure: bool = False,
+    budget: int | None = None,
+    model: Model | None = None,
+    siblings: Sequence[Model] = (),
+    device: str = "auto",
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    progress: Progress | None = None,
+) -> Shrunk:
+    """The failures of a fuzzing run with as little changed of their seeds as it takes to fail.
+
+    ``by`` are passes, done one after another: ``blocks(side=4)``, ``pixels``, ``channels``, ``entries``; ``auto`` is
+    blocks, then pixels, or entries where inputs are no images. ``k`` takes the first so many failures, or a share such
+    as ``10%``, ``selected`` those of a selection that ``assay select`` made. What fails is said by the recipe's own
+    oracle, and the wrong class stays what it was, unless ``any_failure`` will do. ``budget`` is the most questions of
+    a case. The model is the run's own unless another is given, and so are the ``siblings`` of a recipe that compares
+    models. The result is kept in the run; the same call again reads it from there, or goes on where it was stopped.
+    """
+    if k is not None:
+        count(k, 100, "-k")  # before the work, not after it
+    with store.continued(store.find_run(run)) as folder, session():
+        _check_kind(folder)
+        every = load_failures(folder)
+        rows = torch.arange(len(every)) if selected is None else _selected(folder, selected)
+        rows = rows if k is None else rows[: count(k, len(rows), "-k")]
+        oracle = _oracle(folder)
+        passes = passes_of(by, tuple(every.x.shape[1:]))
+        loading: dict[str, Any] = {"device": device, "mean": mean, "std": std}
+        target = target_of(folder, every, model, **loading)
+        others = siblings_given(folder, every, siblings, **loading)
+        asked = {
+            "by": ", ".join(each.text for each in passes),
+            "rows": sha256(rows.numpy().tobytes())[:16],
+            "any_failure": any_failure,
+            "budget": budget,
+            "oracle": oracle.text,
+            "code": _code(oracle),
+            "model": "" if model is None else target.fingerprint(),
+            "others": [net.fingerprint() for net in others],
+        }
+        number = _number(folder, asked)
+        work = _Work(folder, every, rows, number, asked, progress or (lambda _: None))
+        new = work.done < len(rows)
+        if new:
+            net = target.target if isinstance(target, Deferred) else target
+            work.go(Bench(net, roles_of(folder, oracle, every, net, others, **loading)), oracle)
+        return _kept(folder, number, every, time.monotonic() - work.began if new else None)
+
+
+def load_shrunk(run: Store, number: int) -> Shrunk:
+    """What a run keeps of a shrinking, by its number from 1."""
+    have = max((int(line.meta["number"]) for line in run.commits("shrink")), default=0)
+    if not 1 <= number <= have:
+        hint = f"its last one is {have}" if have else "make one with assay shrink"
+        raise UsageError(f"run {run.name} has no shrinking {number}; {hint}")
+    return _kept(run, number, load_failures(run))
+
+
+class _Work:
+    """A shrinking under way, block by block."""
+
+    def __init__(
+        self, run: Store, every: Cases, rows: Tensor, number: int, asked: Mapping[str, Any], progress: Progress
+    ) -> None:
+        self.run, self.every, self.rows, self.number = run, every, rows, number
+        self.asked, self.progress, self.began = asked, progress, time.monotonic()
+        self.done = sum(int(line.meta["cases"]) for line in _lines(run, number))
+
+    def go(self, bench: Bench, oracle: Bound) -> None:
+        """Shrink what no commit holds yet."""
+        size = BLOCK.get(bench.target.device.type, BLOCK["cpu"])
+        questions = 0
+        while self.done < len(self.rows):
+            rows = self.rows[self.done : self.done + size]
+
+            def tell(more: int) -> None:
+                nonlocal questions
+                questions += more
+                numbers = {"done": self.done, "of": len(self.rows), "questions": questions}
+                self.progress(numbers | {"seconds": time.monotonic() - self.began})
+
+            given = {name: self.asked[name] for name in ("by", "any_failure", "budget")}
+            made = shrunk(bench, self.every[rows].drop(*_scores(self.run)), oracle, **given, watch=tell)
+            columns = {name: made.info[name] for name in (*KEPT, *SIZES) if name in made.info}
+            self.run.commit(
+                {_file(self.number, self.done): encode({"row": rows, "x": made.x, **columns})},
+                kind="shrink",
+                number=self.number,
+                cases=len(rows),
+                of=len(self.rows),
+                asked=self.asked,
+            )
+            self.done += len(rows)
+
+
+def _kept(run: Store, number: int, every: Cases, seconds: float | None = None) -> Shrunk:
+    lines = _lines(run, number)
+    files = tuple(name for line in lines for name in line.files)
+    parts = [decode(run.file(name)) for name in files]
+    columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    x, rows = columns.pop("x"), columns["row"]
+    cases = every[rows].drop(*OF_THE_INPUT, *_scores(run)).with_x(x).note(**columns)
+    return Shrunk(
+        run.path,
+        number,
+        by=lines[0].meta["asked"]["by"],
+        cases=cases[columns["failing"]],
+        of=len(cases),
+        seconds=seconds,
+        classes=class_names(run, every),
+        files=files,
+        complete=len(cases) == int(lines[0].meta["of"]),
+    )
+
+
+def _scores(run: Store) -> set[str]:
+    """The columns with scores, which were taken of the input as it was."""
+    return {step(text)[0].rpartition(":")[2] for text in identity_of(run)["recipe"].get("score", ())}
+
+
+def _lines(run: Store, number: int) -> list[Any]:
+    return [line for line in run.commits("shrink") if line.meta["number"] == number]
+
+
+def _number(run: Store, asked: Mapping[str, Any]) -> int:
+    """The number of the shrinking that was asked for in this way, or of a new one."""
+    done = {int(line.meta["number"]): line.meta["asked"] for line in run.commits("shrink")}
+    return next((number for number, told in done.items() if told == asked), max(done, default=0) + 1)
+
+
+def _file(number: int, start: int) -> str:
+    return f"state/shrunk-{number:03d}-{start:06d}.safetensors"
+
+
+def _check_kind(run: Store) -> None:
+    """Refuse what holds no failures with their seeds and one oracle."""
+    kind = kind_of(run)
+    if kind == "harden":
+        raise UsageError(
+            f"run {run.name} is a hardening, whose rounds each tested a model of their own; "
+            f"shrink one of them: assay shrink {run.path / 'round-001'}"
+        )
+    if kind != "fuzz":
+        raise UsageError(
+            f"run {run.name} is of kind {kind or 'unknown'} and keeps no seeds with its cases; "
+            "what is shrunk are the failures of assay fuzz"
+        )
+
+
+def _selected(run: Store, number: int) -> Tensor:
+    """The rows of a selection among all failures."""
+    rows: Tensor = decode(run.file(load_selection(run, number).file))["rows"]
+    return rows
+
+
+def _oracle(run: Store) -> Bound:
+    return bind("oracle", *step(identity_of(run)["recipe"]["oracle"]))
+
+
+def _code(oracle: Bound) -> str:
+    """The digest of the file of the user's own that the oracle lies in."""
+    place = python_file(oracle.entry.name)
+    return "" if place is None else _digest(place[0].resolve())
+
+
+@functools.cache  # as its code, which is loaded once
+def _digest(file: Path) -> str:
+    return sha256(file.read_bytes())

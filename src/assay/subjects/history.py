@@ -1,0 +1,96 @@
+"""The history of a training: the weights of its past epochs, read one epoch at a time."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from assay.core.errors import UsageError
+from assay.subjects.sources import checkpoint
+from assay.subjects.sources.module import Normalised
+
+EPOCHS = "epoch-*.safetensors"  # what the files of a history are called
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """Weights of past epochs, under the names a module's state has for them.
+
+    ``source`` says where they come from; ``made`` that they are no history of the model's own training but snapshots of
+    a short one that went on from it.
+    """
+
+    epochs: tuple[int, ...]
+    read: Callable[[int], Weights]
+    source: str
+    made: bool = False
+    fingerprint: str = ""
+
+    @staticmethod
+    def of_folder(folder: str | Path, module: nn.Module) -> "Snapshots":
+        """The epochs that ``assay train --history`` kept, which must fit the module."""
+        folder = Path(folder)
+        files = {_epoch(path): path for path in sorted(folder.glob(EPOCHS))}
+        if not files:
+            raise UsageError(f"{folder} holds no history; assay train --history {folder} keeps one as it trains")
+        inner, before = (module.net, "net.") if isinstance(module, Normalised) else (module, "")
+        digest = hashlib.sha256()
+        for path in files.values():
+            told = checkpoint.read_meta(path)
+            _check_moments(told, module, path)
+            digest.update(json.dumps([path.name, path.stat().st_size, told], sort_keys=True).encode())
+
+        def read(epoch: int) -> Weights:
+            weights, _ = checkpoint.read(files[epoch])
+            return {before + name: tensor for name, tensor in checkpoint.fitted(inner, weights, files[epoch]).items()}
+
+        return Snapshots(tuple(sorted(files)), read, str(folder), fingerprint=digest.hexdigest()[:16])
+
+    @staticmethod
+    def of_weights(weights: Mapping[int, Weights], source: str = "memory", *, made: bool = False) -> "Snapshots":
+        """Epochs that lie in memory."""
+        return Snapshots(tuple(sorted(weights)), weights.__getitem__, source, made)
+
+    def since(self, share: float) -> tuple[int, ...]:
+        """The epochs from that share of the training on: with one half, 100 to 200 of 200.
+
+        >>> Snapshots.of_weights({epoch: {} for epoch in range(1, 7)}).since(0.5)
+        (3, 4, 5, 6)
+        """
+        if not 0 <= share < 1:
+            raise UsageError(f"since is a share of the training in [0, 1), got {share}")
+        return tuple(epoch for epoch in self.epochs if epoch >= share * self.epochs[-1])
+
+
+def beside(weights: Path) -> Path:
+    """Where the history of these weights lies if nobody said otherwise."""
+    return weights.with_name(weights.name.removesuffix(".safetensors") + ".history")
+
+
+def _epoch(path: Path) -> int:
+    found = re.fullmatch(r"epoch-(\d+)", path.stem)
+    if found is None:
+        raise UsageError(f"{path} is no epoch of a history: epoch-0001.safetensors, epoch-0002.safetensors, …")
+    return int(found[1])
+
+
+def _check_moments(told: Mapping[str, object], module: nn.Module, path: Path) -> None:
+    """Refuse a history of nets that normalise otherwise: its inner outputs would mean other inputs."""
+    if "mean" not in told or "std" not in told:
+        return
+    own = [module.mean.tolist(), module.std.tolist()] if isinstance(module, Normalised) else [[], []]
+    there = [told["mean"], told["std"]]
+    if any(not _close(a, b) for a, b in zip(own, there, strict=True)):
+        raise UsageError(f"{path} belongs to a net with mean and std {there[0]}, {there[1]}; this one has {own}")
+
+
+def _close(one: object, other: object) -> bool:
+    if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
+        return False
+    return all(abs(a - b) < 1e-5 for a, b in zip(one, other, strict=True))

@@ -1,0 +1,90 @@
+"""``assay shrink`` as a user types it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay.cli import run
+
+
+def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert run(arguments) == code
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def fuzzed(digits_model: str, capsys: pytest.CaptureFixture[str]) -> str:
+    base = ["fuzz", digits_model, "--data", "digits/train[:120]", "--recipe", "noise", "--eps", "0.4", "--run", "first"]
+    assert run([*base, "--quiet"]) == 0
+    capsys.readouterr()
+    return "first"
+
+
+def test_shrink_export_and_evaluate_what_is_left(
+    fuzzed: str, digits_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = json.loads(out_of(["shrink", fuzzed, "--json"], capsys))
+    assert told["by"] == "blocks(side=4), pixels"
+    assert told["cases"] == told["failing"] == told["minimal"] > 0
+    assert told["median"]["changed"] < told["median"]["changed_before"]
+    assert told["median"]["l2"] < told["median"]["l2_before"]
+    assert told["new"]
+    assert (Path(told["run"]) / told["files"][0]).is_file()
+    again = json.loads(out_of(["shrink", fuzzed, "--json"], capsys))
+    assert again == told | {"new": False, "seconds": None}
+
+    write = ["export", fuzzed, "--to", "npz", "--shrunk", "1", "--out", "small.npz", "--json"]
+    assert json.loads(out_of(write, capsys))["cases"] == told["failing"]
+    with np.load("small.npz") as arrays:
+        differ = (arrays["x"] != arrays["seed_x"]).any(1).sum((1, 2))
+        assert differ.tolist() == arrays["changed"].tolist()
+        assert np.median(arrays["changed"]) == told["median"]["changed"]
+        assert arrays["minimal"].all()
+    result = json.loads(out_of(["eval", digits_model, "--data", "small.npz", "--eps", "0.01", "--json"], capsys))
+    assert result["clean"]["accuracy"] == 0.0
+    status = json.loads(out_of(["status", fuzzed, "--json"], capsys))
+    assert status["damage"] == []
+    assert run(["report", fuzzed]) == 0
+
+
+def test_the_table_says_what_was_done_and_where_it_lies(fuzzed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out_of(["shrink", fuzzed, "--by", "pixels", "-k", "5"], capsys)
+    for text in ("by pixels", "changed pixels (median)", "→", "l2 (median)", "questions a case", "seconds"):
+        assert text in shown
+    assert "state/shrunk-001-000000.safetensors" in shown
+    assert "next: assay export first --to npz --shrunk 1" in shown
+    assert "made before" in out_of(["shrink", fuzzed, "--by", "pixels", "--k", "5", "--quiet"], capsys)
+    short = out_of(["shrink", fuzzed, "--k", "3", "--budget", "4", "--any-failure"], capsys)
+    assert "3, 3 not shown to be minimal" in short
+
+
+def test_a_round_of_a_hardening_is_shrunk_and_the_whole_is_not(
+    digits_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["harden", digits_model, "--data", "digits", "--recipe", "noise", "--until", "fgsm>=1", "--eps", "0.3"]
+    small = ["--rounds", "1", "--fuzz-cases", "2000", "--val-cases", "40", "--test-cases", "40", "--no-control"]
+    run([*base, *small, "--suite", "fgsm", "--set", "train.epochs=1", "--run", "h", "--quiet"])
+    capsys.readouterr()
+    assert run(["shrink", "h"]) == 4
+    assert "assay shrink runs/h/round-001" in capsys.readouterr().err.replace(str(Path.cwd()) + "/", "")
+    told = json.loads(out_of(["shrink", "runs/h/round-001", "-k", "8", "--json"], capsys))
+    assert told["failing"] == told["minimal"] == 8
+
+
+def test_mistakes_are_one_line_and_exit_four(fuzzed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["shrink", fuzzed, "--by", "pixls"], "did you mean 'pixels'"),
+        (["shrink", fuzzed, "--by", "blocks(side=0)"], "from 1 up"),
+        (["shrink", fuzzed, "-k", "0"], "-k"),
+        (["shrink", fuzzed, "--selected", "3"], "no selection 3"),
+        (["shrink", "none"], "no run 'none'"),
+        (["shrink", fuzzed, "--model", "lenet5@nowhere.safetensors"], "nowhere.safetensors"),
+        (["export", fuzzed, "--to", "npz", "--shrunk", "2"], "no shrinking 2"),
+        (["export", fuzzed, "--to", "npz", "--shrunk", "1", "--selected", "1"], "not both"),
+    ):
+        assert run(arguments) == 4, arguments
+        told = capsys.readouterr().err
+        assert message in told, told
+        assert "Traceback" not in told

@@ -1,0 +1,388 @@
+"""Hardening with recipes that find no cases: one round that trains, and what it is held against."""
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core import store
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.randomness import Stream
+from assay.core.registry import register
+from assay.engines import hardened
+from assay.engines.evaluation import Share
+from assay.engines.harden import harden
+from assay.engines.hardened import Hardened, Round
+from assay.engines.measured import Measured
+from assay.engines.stored import stored_cases
+from assay.engines.yardstick import Yardstick
+from assay.outputs import harden_tables
+from assay.outputs.report.build import report
+from assay.outputs.status import readable, run_status
+from assay.recipes.recipe import Recipe, hardening, resolve
+from assay.stages.trainers.loop import Plan, Watch, fit
+from assay.stages.trainers.shaken import shaken
+from assay.subjects.bench import Data, Splits
+from assay.subjects.sources import checkpoint
+
+EPS = 0.15
+TRAINING = "epochs=6, lr=0.3, batch=32, schedule=constant"
+
+
+def spoken(
+    module: nn.Module,
+    data: Splits,
+    extra: Cases | None,
+    *,
+    rng: Stream,
+    watch: Watch,
+    epochs: int = 12,
+    odd: bool = False,
+) -> nn.Module:
+    """Trains and says so; learns from inputs that are pushed, which mends the planted weakness."""
+    assert extra is None
+    watch.note({"used": torch.tensor(3) if odd else 3, "inputs": 7, "inputs_from": "here", "used_wrong": 1})
+    watch.note({"layer": "nowhere"})
+    cases = data.part("train").cases
+    x = cases.x.clone()
+    x[:, 1] = 0.5 - 0.12 * (2.0 * cases.y - 1)
+    pushed = replace(cases, x=x)
+    return fit(module, pushed, pushed, Plan(epochs, 32, 0.3, schedule="constant"), rng=rng, watch=watch)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _known() -> None:
+    """Not at import: tests over the registry are collected then."""
+    register("trainer", name="spoken", needs=("train",))(spoken)
+
+
+MENDS = Recipe(name="mends", summary="Trains.", train="spoken", control="plain(lr=1e-4)")
+PLAIN = Recipe(name="plainly", summary="Trains.", train=f"plain({TRAINING})")
+
+
+def planted() -> Splits:
+    """Two classes told apart by the first number by much and by the second by a hair."""
+
+    def part(name: str, n: int, first: int) -> Data:
+        y = torch.arange(first, first + n) % 2
+        sign = 2.0 * y - 1
+        x = torch.stack([0.5 + 0.3 * sign + torch.linspace(-0.02, 0.02, n), 0.5 + 0.03 * sign], 1)
+        return Data(f"planted/{name}", Cases.of(x, y), InputSpec((2,), (0.0, 1.0), ("a", "b")))
+
+    return Splits("planted", part("train", 120, 0), part("val", 64, 1), part("test", 72, 0))
+
+
+def hairsplitter() -> nn.Module:
+    """Looks at the second number alone: right on every clean input, wrong after the smallest push."""
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.0, -10.0], [0.0, 10.0]]))
+        net.bias.copy_(torch.tensor([5.0, -5.0]))
+    return net
+
+
+def trained(recipe: Recipe = MENDS, **changed: Any) -> Hardened:
+    given: dict[str, Any] = {
+        "until": "pgd>=0.95, clean_drop<=-1",  # cannot be met
+        "eps": EPS,
+        "run": "t",
+        "ignore": ("vanishing_gradient",),
+        "device": "cpu",
+        "deterministic": True,
+    }
+    return harden(recipe, hairsplitter(), planted(), **(given | changed))
+
+
+def numbers(told: Hardened) -> dict[str, Any]:
+    """The result without what depends on the clock and the place."""
+    told_json = told.to_json()
+    for done in told_json["rounds"]:
+        del done["seconds"]
+    return {k: v for k, v in told_json.items() if k not in ("seconds", "run", "model")}
+
+
+# The round.
+
+
+def test_one_round_trains_and_then_it_is_over() -> None:
+    told = trained()
+    assert [done.made for done in told.rounds] == ["original", "trained"]
+    assert (told.stopped, told.met, told.best) == ("the recipe trains once", False, 1)
+    assert told.rounds[1].measured.attacks["pgd"].accuracy > 0.95 > told.rounds[0].measured.attacks["pgd"].accuracy
+    assert told.rounds[1].epochs == 12
+    assert told.rounds[1].to_json().keys().isdisjoint({"found", "selected", "learned", "checked", "fixed"})
+    assert not list(told.run.glob("round-*")), "nothing was fuzzed"
+    facts = checkpoint.read_meta(told.model)
+    assert facts["training"]["trainer"] == "spoken(epochs=12, odd=false)"
+    assert facts["training"]["recipe"] == "mends"
+    assert len(facts["training"]["log"]) == 12
+    assert facts["hardening"]["round"] == 1
+    assert trained(until="pgd>=0.9", rounds=9).met, "the same run, asked for less"
+
+
+def test_no_round_is_the_original_alone() -> None:
+    told = trained(rounds=0)
+    assert len(told.rounds) == 1
+    assert told.stopped == "all rounds done"
+    assert told.test is not None
+    assert list(told.test.columns()) == ["before", "after"]
+    assert harden_tables.closing_lines(told) == ["NOT MET after no training (all rounds done)"]
+    assert len(trained(rounds=1).rounds) == 2, "and the same run goes on with one"
+
+
+def test_an_original_that_meets_it_is_not_trained() -> None:
+    told = trained(until="clean>=1")
+    assert told.met
+    assert len(told.rounds) == 1
+    assert told.test is not None
+    said = str(harden_tables.test_tables(told, told.test)[0].caption)
+    assert "the original met the requirement before any training" in said
+
+
+def test_what_says_how_to_fuzz_is_refused() -> None:
+    for asked in ({"fuzz_time": "3s"}, {"fuzz_cases": 100}, {"per_round": "10%"}):
+        with pytest.raises(UsageError, match=f"finds no cases, it trains: --{next(iter(asked)).replace('_', '-')} wo"):
+            trained(**asked)
+    with pytest.raises(UsageError, match="knows no resistant model"):
+        trained(resistant=hairsplitter())
+    assert not (store.runs_root() / "t").exists()
+
+
+# What it is held against.
+
+
+def test_the_test_part_shows_noise_and_control_beside_it() -> None:
+    told = trained()
+    assert told.test is not None
+    columns = told.test.columns()
+    assert list(columns) == ["before", "noise", "control", "after"]
+    assert columns["after"].worst.accuracy > 0.95 > 0.1 > columns["control"].worst.accuracy
+    assert told.to_json()["noise"] == columns["noise"].to_json()
+    assert told.noise == columns["noise"]
+    weights = {name: checkpoint.read(told.run / f"models/{name}.safetensors")[0] for name in MODELS}
+    nets = {name: hairsplitter() for name in MODELS}
+    for name, net in nets.items():
+        net.load_state_dict(weights[name])
+    again = shaken(nets["round-000"], nets["round-001"], Stream(0, ("harden",)).at("noise", 1))
+    assert torch.equal(*(net.get_parameter("weight") for net in (again, nets["noise-001"])))
+    log = checkpoint.read_meta(told.run / "models/control-001.safetensors")["training"]
+    assert log["trainer"].startswith("plain(")
+    assert "lr=0.0001" in log["trainer"]
+    assert len(log["log"]) == 12, "as many epochs as the trainer has"
+    assert "recipe" not in log
+
+
+MODELS = ("round-000", "noise-001", "control-001", "round-001")
+
+
+def test_a_second_look_makes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = trained(control=False)
+    assert told.test is not None
+    assert list(told.test.columns()) == ["before", "after"]
+    assert not list(told.run.glob("models/noise*"))
+    both = trained()
+    assert both.to_json()["test_looks"] == 2
+    monkeypatch.setattr("assay.engines.trained_round.shaken", lambda *given: pytest.fail("it is there"))
+    monkeypatch.setattr(Yardstick, "measure", lambda *given, **named: pytest.fail("it is measured"))
+    assert numbers(trained()) == numbers(both)
+    assert numbers(trained(control=False))["control"] is None
+
+
+def test_the_trained_model_is_shown_also_where_the_original_is_no_worse() -> None:
+    told = trained(PLAIN, changes={"train.lr": 1e-6})
+    assert (told.best, told.compared) == (0, 1)
+    assert told.test is not None
+    assert list(told.test.columns()) == ["before", "noise", "control", "after"]
+    said = str(harden_tables.test_tables(told, told.test)[0].caption)
+    assert "by the requirement the original is no worse, and is the result" in said
+    assert told.model.name == "round-000.safetensors"
+    assert told.to_json()["compared"] == 1
+    assert "the original is no worse" in report("t").read_text().lower()
+
+
+def test_a_recipe_without_a_control_has_the_plain_trainer() -> None:
+    chosen = hardening(PLAIN, {}, {})
+    assert chosen.control is not None
+    assert chosen.control.entry.name == "plain"
+    assert chosen.control.params["epochs"] == 6
+    assert chosen.control.params["lr"] == 1e-3
+
+
+def test_controls_learn_from_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = planted()
+    whole = parts.part("train")
+    apart = replace(parts, train=whole[:80], held_out=replace(whole, cases=whole.cases[80:], name="apart"))
+    seen: list[tuple[str, int, bool]] = []
+
+    @register("trainer", name="looks")
+    def looks(module: nn.Module, data: Splits, extra: Cases | None, *, rng: Stream, watch: Watch) -> nn.Module:
+        """Says what it was given."""
+        seen.append((data.part("train").name, len(data.part("train")), data.held_out is None))
+        return spoken(module, data, extra, rng=rng, watch=watch, epochs=1)
+
+    recipe = Recipe(name="looking", summary="Trains.", train="looks", control="looks")
+    harden(recipe, hairsplitter(), apart, until="pgd>=0.99, clean_drop<=-1", eps=EPS, run="l", device="cpu")
+    assert seen == [("planted/train[:80]", 80, False), ("apart", 40, True)]
+    told = store.read(store.runs_root() / "l").config["data"]
+    assert told["held_out"] == apart.held_out.fingerprint() if apart.held_out else False
+
+
+@pytest.mark.parametrize(
+    ("noise", "after", "said"), [(50, 55, True), (90, 50, True), (20, 80, False), (None, 80, False)]
+)
+def test_it_is_said_where_noise_does_as_well(noise: int | None, after: int, said: bool) -> None:
+    def measured(right: int) -> Measured:
+        worst, static = Share(30, 100), Share(right, 100)
+        return Measured(Share(100, 100), {"pgd": worst}, worst, {"pgd": static}, static)
+
+    test = hardened.Tested(measured(10), measured(after), None, 1, noise=None if noise is None else measured(noise))
+    assert test.noise_does == said
+    assert hardened.Tested.of_json(json.loads(json.dumps(test.to_json()))) == test
+
+
+# Runs of before.
+
+
+def test_old_runs_are_read_as_they_are() -> None:
+    share = {"right": 3, "n": 4, "accuracy": 0.75, "ci95": [0.3, 0.95]}
+    plain = {"clean": share, "attacks": {"pgd": share}, "worst": share, "warnings": [], "unreliable": False}
+    plain["static"] = {"attacks": {"pgd": share}, "worst": share}
+    look = hardened.Tested.of_json(
+        {"control": plain, "before": plain, "resistant": plain, "after": plain, "test_looks": 2}
+    )
+    assert list(look.columns()) == ["before", "resistant", "control", "after"]
+    assert (look.looks, look.noise, look.noise_does) == (2, None, False)
+    assert "noise" not in look.to_json()
+    alone = hardened.Tested.of_json({"control": None, "before": plain, "after": plain, "test_looks": 1})
+    assert list(alone.columns()) == ["before", "after"]
+    done = Round.of_json({"round": 1, "found": 5, "selected": 2, "validation": plain})
+    assert (done.made, done.found, done.notes) == ("cases", 5, {})
+    assert "notes" not in done.to_json()
+
+
+# What survives.
+
+
+class Killed:
+    """Stops the work as a kill would, the second time it hears from a phase."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase, self.heard = phase, 0
+
+    def __call__(self, told: Mapping[str, Any]) -> None:
+        self.heard += told["phase"] == self.phase
+        if self.heard == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not() -> None:
+    whole = trained()
+    for phase in ("measure", "train", "control", "test"):
+        with pytest.raises(KeyboardInterrupt):
+            trained(run="killed", progress=Killed(phase))
+    told = trained(run="killed")
+    assert numbers(told) == numbers(whole)
+    for name in MODELS:
+        files = [(run.run / "models" / f"{name}.safetensors").read_bytes() for run in (told, whole)]
+        assert files[0] == files[1], name
+    assert not list((told.run / "training").iterdir()), "no state of a training outlives it"
+
+
+def test_ctrl_c_in_the_training_and_the_same_call_goes_on() -> None:
+    def press(told: Mapping[str, Any]) -> None:
+        if told["phase"] == "train" and told["epoch"] > 2:
+            signal.raise_signal(signal.SIGINT)
+
+    assert trained(progress=press).interrupted
+    heard: list[float] = []
+    again = trained(progress=lambda told: heard.append(told["epoch"]) if told["phase"] == "train" else None)
+    assert len(again.rounds) == 2
+    assert min(heard) > 2, "the epochs that were done are not done again"
+    assert again.rounds[1].notes["layer"] == "nowhere", "what the trainer says is not lost"
+
+
+# What is said.
+
+
+def test_notes_are_kept_and_shown() -> None:
+    notes = {"used": 3, "inputs": 7, "inputs_from": "here", "used_wrong": 1, "layer": "nowhere"}
+    told = trained()
+    assert told.rounds[1].notes == notes
+    assert told.to_json()["rounds"][1]["notes"] == notes
+    assert checkpoint.read_meta(told.model)["training"]["notes"] == notes
+    assert trained().rounds[1].notes == notes, "read again"
+    (table,) = harden_tables.notes_tables(told)
+    assert list(table.columns[0].cells) == ["mined", "cut after"]
+    page = report("t").read_text()
+    assert "What the trainer says of round 1" in page
+    assert "<dt>cut after</dt><dd>nowhere</dd>" in page
+    with pytest.raises(UsageError, match="notes are JSON values"):
+        trained(run="odd", changes={"train.odd": True})
+
+
+def test_nothing_speaks_of_cases() -> None:
+    told = trained()
+    table = harden_tables.rounds_table(told)
+    assert list(table.columns[0].cells) == ["original", "trained"]
+    assert {"found", "selected", "fixed"}.isdisjoint(str(column.header) for column in table.columns)
+    assert "fixed" not in str(table.caption)
+    broke, outcome = harden_tables.closing_lines(told)
+    assert broke.startswith("broke ")
+    assert outcome == "NOT MET after training (the recipe trains once)"
+    assert harden_tables.comparison_line(told).count("after − ") == 2
+    status = run_status(store.read(told.run))
+    assert "found" not in status["rounds"][1]
+    assert readable(status)["rounds"].splitlines()[1].endswith("(trained)")
+    page = report("t").read_text()
+    assert "<td>trained</td>" in page
+    assert 'scope="col">found' not in page
+    with pytest.raises(NothingToTest, match="its recipe finds none, it trains"):
+        stored_cases(store.read(told.run))
+    config = store.read(told.run).config
+    assert set(config["recipe"]) == {"name", "train", "control", "suite"}
+    assert "per_round" not in config["run"]
+
+
+# The recipe.
+
+
+def test_a_recipe_that_only_trains_is_no_fuzzer() -> None:
+    with pytest.raises(UsageError, match="recipe mends finds no cases, it trains: assay harden"):
+        resolve(MENDS, {}, {})
+    assert resolve(MENDS, {"mutate": "noise", "mutate.eps": 0.1}, {}).mutate.entry.name == "noise"
+    assert resolve(MENDS, {"mutate": "noise", "control": "none"}, {"eps": 0.1}).name == "mends"
+    for change, said in {
+        "mutate.eps": "finds no cases, it trains: mutate says nothing there",
+        "select": "select says nothing there",
+        "heap": "heap says nothing there",
+        "trian": "no stage 'trian'; did you mean 'train'",
+    }.items():
+        with pytest.raises(UsageError, match=said):
+            hardening(MENDS, {change: "all"}, {})
+
+
+def test_the_control_is_a_stage_like_others() -> None:
+    assert hardening("noise", {}, {"eps": 0.1}).control is None, "the trainer itself, without cases"
+    assert "control" not in hardening("noise", {}, {"eps": 0.1}).config()
+    own = hardening(MENDS, {"control.lr": 0.5, "train.epochs": 2}, {}).control
+    assert own is not None
+    assert (own.params["lr"], own.params["epochs"]) == (0.5, 2)
+    named = hardening(MENDS, {"control": "plain(epochs=9)"}, {}).control
+    assert named is not None
+    assert named.params["epochs"] == 9
+    assert "control" in hardening("noise", {"control": "plain"}, {"eps": 0.1}).config()
+    with pytest.raises(UsageError, match="unknown trainer 'pgd'"):
+        hardening(MENDS, {"control": "pgd"}, {})
+    with pytest.raises(UsageError, match="no control but its own trainer"):
+        hardening("noise", {"control.epochs": 3}, {"eps": 0.1})
+
+
+def test_trainers_of_the_past_learn_from_no_cases() -> None:
+    with pytest.raises(UsageError, match="not from the cases that recipe 'noise' finds"):
+        trained(Recipe(name="noise", summary="Both.", mutate="noise", train="dare"))
