@@ -1,10 +1,12 @@
 """The page docs/papers/dare.md: every number on it is computed from the rows."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from papers.dare_arms import ABLATIONS, MAIN
 from papers.dare_attacks import ATTACKS
+from papers.dare_chosen import chosen, drawn, later
 from papers.dare_measure import FRESH
 from papers.dare_paper import CLEAN, robust
 from papers.dare_paper import COLUMNS as PAPER_ARMS
@@ -13,18 +15,25 @@ from papers.dare_tables import (
     CONTROLS,
     NAMES,
     ORDER,
+    RACE,
     SEEDS,
     SEEN,
     TITLES,
     Model,
+    beside,
     command,
+    common,
     found,
     models,
+    of_seeds,
+    over,
+    seeds_told,
     usual,
     winners,
 )
 from papers.dare_texts import (
     ABLATION_TEXT,
+    BESIDE_TEXT,
     CLEAN_TEXT,
     DEVIATIONS,
     EXAMPLES_TEXT,
@@ -36,9 +45,9 @@ from papers.dare_texts import (
     SETTINGS_TEXT,
     STATIC_TEXT,
 )
-from papers.dare_verdict import ASKED, RACE, race_table, verdict
+from papers.dare_verdict import ASKED, race_table, verdict
 from papers.rows import Row
-from papers.tables import cell, column, lacked, number, pick, seeds_of, table
+from papers.tables import cell, column, lacked, number, pick, table
 from papers.twinfuzz_differences import paired, written
 from papers.twinfuzz_tables import average, by_arm
 
@@ -48,11 +57,11 @@ STATIC_ARMS = ("original", "dare", *SEEN, *CONTROLS, "dare-noslice", "noise-nosl
 def write_page(rows: Sequence[Row], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     every = usual([r for r in rows if "limit" not in r["protocol"]])
-    parts = [verdict(every), PROTOCOL]
+    parts = [verdict(every), PROTOCOL.format(draws=drawn(every), script=SCRIPT)]
     if every:
-        parts += [ran(every), static(every), fresh(every), differences(every), clean(every), ablations(every)]
-        parts.append(examples(every))
-    parts += [DEVIATIONS, missing(every)]
+        parts += [ran(every), static(every), fresh(every), differences(every), clean(every), chosen(every)]
+        parts += [ablations(every), examples(every)]
+    parts += [DEVIATIONS + later(every), missing(every)]
     (out / "dare.md").write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -60,7 +69,7 @@ def ran(rows: list[Row]) -> str:
     """What was run, on which machine, and by which command."""
     machines = sorted({str(r["numbers"].get("machine", r["numbers"]["device"])) for r in rows})
     body = []
-    for model, own in found(rows):
+    for model, own in (*found(rows), *beside(rows)):
         epochs = own[0]["protocol"]["base"]["epochs"]
         sizes = own[0]["protocol"]["sizes"]
         seeds = sorted({r["protocol"]["seed"] for r in own})
@@ -76,7 +85,7 @@ def ran(rows: list[Row]) -> str:
 
 
 def static(rows: list[Row]) -> str:
-    head = ["model", "attack", "paper: Dare", "paper: best other", *(NAMES.get(a, a) for a in STATIC_ARMS)]
+    head = ["model", "attack", "paper: Dare", "paper: best other", "seeds", *(NAMES.get(a, a) for a in STATIC_ARMS)]
     body = [
         _scenario(model, own, attack)
         for model, own in found(rows)
@@ -91,29 +100,42 @@ def _scenario(model: Model, own: list[Row], attack: str) -> list[str]:
     others = {arm: value for arm, value in paper.items() if arm != "dare"}
     best = max(others, key=others.__getitem__) if others else ""
     said = [f"{paper['dare']:.3f}", f"{others[best]:.3f} ({TITLES[best.removeprefix('at-')]})"] if best else ["–", "–"]
-    first = winners(own, RACE, attack)
-    means = {arm: average(column(pick(own, arm=arm), f"static.{attack}")) for arm in STATIC_ARMS}
-    return [model.title, TITLES[attack], *said, *(f"**{v}**" if a in first else v for a, v in means.items())]
+    key, first = f"static.{attack}", winners(own, RACE, attack)
+    seeds = common(own, RACE, key)
+    means = {arm: average(over(own, seeds, arm, key)) for arm in STATIC_ARMS}
+    cells = [f"**{value}**" if arm in first else value for arm, value in means.items()]
+    return [model.title, TITLES[attack], *said, str(len(seeds)), *cells]
 
 
 # ---- fresh ----
 
 
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """One ball of fresh attacks: where its numbers stand in a row, and its sizes in the protocol (``at``)."""
+
+    title: str
+    key: str
+    at: int
+    attacks: tuple[str, ...]
+
+
+BALLS = (Ball("Small ball", "small", 1, (*FRESH, "cw")), Ball("Full ball", "fresh", 0, (*FRESH, "cw", "jsma")))
+
+
 def fresh(rows: list[Row]) -> str:
-    parts = [FRESH_TEXT]
-    small = [f"small.{name}" for name in (*FRESH, "cw")]
-    full = [f"fresh.{name}" for name in (*FRESH, "cw", "jsma")]
-    for ball, keys, mean_key in (("Small ball", small, "small_mean"), ("Full ball", full, "fresh_mean")):
+    parts = [FRESH_TEXT.format(draws=drawn(rows))]
+    for ball in BALLS:
         for model, own in found(rows):
-            linf, l2 = (own[0]["protocol"]["balls"][norm][(keys is full and 0) or 1] for norm in ("linf", "l2"))
+            linf, l2 = (own[0]["protocol"]["balls"][norm][ball.at] for norm in ("linf", "l2"))
+            keys = [*(f"{ball.key}.{name}" for name in ball.attacks), f"{ball.key}_mean", "smallest_l2"]
+            seeds = common(own, RACE, f"{ball.key}_mean")
             body = [
-                [NAMES.get(name, name), *(cell(column(some, key)) for key in (*keys, mean_key, "smallest_l2"))]
-                for name, some in by_arm(own, MAIN)
-                if column(some, mean_key)
+                [NAMES.get(arm, arm), *(cell(over(own, seeds, arm, key)) for key in keys)]
+                for arm, _ in by_arm(own, MAIN)
             ]
-            heads = [TITLES[key.partition(".")[2]] for key in keys]
-            parts.append(f"{ball}, {model.title} (linf {linf:.3g}, l2 {l2:g}):\n")
-            parts.append(table(["arm", *heads, "mean", "smallest l2"], body))
+            parts.append(f"{ball.title}, {model.title} (linf {linf:.3g}, l2 {l2:g}; {seeds_told(len(seeds))}):\n")
+            parts.append(table(["arm", *(TITLES[name] for name in ball.attacks), "mean", "smallest l2"], body))
     return "\n".join(parts)
 
 
@@ -139,27 +161,33 @@ def clean(rows: list[Row]) -> str:
     body = []
     for model, own in found(rows):
         said = dict(zip(("original", *PAPER_ARMS), CLEAN.get((model.data, model.net), ()), strict=False))
-        told = {arm: cell(column(pick(own, arm=arm), "clean")) for arm in MAIN}
-        body.append([model.title, *(f"{v} ({said[arm]:.3f})" if arm in said else v for arm, v in told.items())])
-    return "\n".join([CLEAN_TEXT, table(["model", *(NAMES.get(arm, arm) for arm in MAIN)], body)])
+        seeds = common(own, RACE, "clean")
+        told = {arm: cell(over(own, seeds, arm, "clean")) for arm in MAIN}
+        cells = [f"{v} ({said[arm]:.3f})" if arm in said else v for arm, v in told.items()]
+        body.append([model.title, str(len(seeds)), *cells])
+    return "\n".join([CLEAN_TEXT, table(["model", "seeds", *(NAMES.get(arm, arm) for arm in MAIN)], body)])
 
 
-CONTROLLED = ("noise", "dare-noslice", "noise-noslice")
+ABLATED = ("original", "dare", "noise", "dare-noslice", "noise-noslice", "ce", *ABLATIONS)
 
 
 def ablations(rows: list[Row]) -> str:
-    parts = [ABLATION_TEXT]
-    for model, own in found(rows):
-        body = []
-        for name, some in by_arm(own, ("original", "dare", *CONTROLLED, "ce", *ABLATIONS)):
-            numbers = [average(column(some, key)) for key in ("clean", *COLUMNS)]
-            used, rate = column(some, "trained.used"), column(some, "trained.lr")
-            rates = ", ".join(f"{r:g}" for r in sorted(set(rate)))
-            shift = f"{average(column(some, 'moved.weights'), 0)}, {average(column(some, 'moved.l2'), 2)}"
-            body.append([NAMES.get(name, name), seeds_of([some]), *numbers, average(used, 0), rates or "–", shift])
-        head = ["arm", "seeds", "clean", *COLUMNS.values(), "used", "learning rates", "weights moved, how far"]
-        parts += [f"{model.title}:\n", table(head, body)]
+    others = beside(rows)
+    parts = [ABLATION_TEXT, *([BESIDE_TEXT] if others else [])]
+    for model, own in (*found(rows), *others):
+        seeds = common(own, [name for name, some in by_arm(own, ABLATED) if column(some, "clean")], "clean")
+        body = [_moved(name, some) for name, some in by_arm(of_seeds(own, seeds), ABLATED)]
+        head = ["arm", "clean", *COLUMNS.values(), "used", "learning rates", "weights moved, how far"]
+        parts += [f"{model.title} ({seeds_told(len(seeds))}):\n", table(head, body)]
     return "\n".join(parts)
+
+
+def _moved(name: str, some: list[Row]) -> list[str]:
+    numbers = [average(column(some, key)) for key in ("clean", *COLUMNS)]
+    used, rate = column(some, "trained.used"), column(some, "trained.lr")
+    rates = ", ".join(f"{r:g}" for r in sorted(set(rate)))
+    shift = f"{average(column(some, 'moved.weights'), 0)}, {average(column(some, 'moved.l2'))}"
+    return [NAMES.get(name, name), *numbers, average(used, 0), rates or "–", shift]
 
 
 def examples(rows: list[Row]) -> str:

@@ -10,12 +10,13 @@ from papers.dare_attacks import ATTACKS
 from papers.dare_measure import Sizes
 from papers.dare_subject import DATA, EPOCHS, NETS
 from papers.rows import Row, key
-from papers.tables import number, pick
+from papers.tables import column, number, pick
 
 SEEDS = (0, 1, 2, 3, 4)
 ORDER = (*MAIN, *ABLATIONS)
 SEEN = tuple(f"at-{name}" for name in ATTACKS)  # trained on the examples of one attack
 CONTROLS = ("noise", "ce", "distilled")
+RACE = ("dare", *SEEN)  # the paper's: who has the highest static ER of a scenario
 TITLES = {"fgsm": "FGSM", "bim": "BIM", "pgd": "PGD", "jsma": "JSMA", "cw": "C&W"}
 NAMES = {
     "dare": "DARE",
@@ -64,6 +65,13 @@ def found(rows: Sequence[Row]) -> Iterator[tuple[Model, list[Row]]]:
             yield model, own
 
 
+def beside(rows: Sequence[Row]) -> list[tuple[Model, list[Row]]]:
+    """Models with rows that are none of the paper's: they stand in tables of ours alone, and in no race."""
+    pairs = dict.fromkeys((r["protocol"]["data"], r["protocol"]["net"]) for r in rows)
+    others = [Model(*pair) for pair in pairs if Model(*pair) not in models()]
+    return [(model, model.rows(rows)) for model in others]
+
+
 def settings_of(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """What rows of one table share."""
     return {k: v for k, v in protocol.items() if k not in ("seed", "arm", "how")}
@@ -87,20 +95,40 @@ def usual(rows: Sequence[Row]) -> list[Row]:
     return kept
 
 
-def shared(own: Sequence[Row], arms: Sequence[str], name: str) -> dict[str, list[float]]:
-    """A number of several arms, over the seeds that all of them have; empty where one has none."""
-    told = {
-        arm: {r["protocol"]["seed"]: v for r in pick(own, arm=arm) if (v := number(r, name)) is not None}
-        for arm in arms
-    }
-    seeds = sorted(set.intersection(*map(set, told.values()))) if told else []
-    return {arm: [values[seed] for seed in seeds] for arm, values in told.items()} if seeds else {}
+def common(own: Sequence[Row], arms: Sequence[str], name: str) -> list[int]:
+    """The seeds in which all of these arms have a number."""
+    told = [{r["protocol"]["seed"] for r in pick(own, arm=arm) if number(r, name) is not None} for arm in arms]
+    return sorted(set.intersection(*told)) if told else []
+
+
+def of_seeds(own: Sequence[Row], seeds: Sequence[int]) -> list[Row]:
+    return [r for r in own if r["protocol"]["seed"] in seeds]
+
+
+def over(own: Sequence[Row], seeds: Sequence[int], arm: str, name: str) -> list[float]:
+    """A number of an arm over these seeds; empty where one of them lacks it, so that cells of a row are of the same."""
+    values = column(pick(of_seeds(own, seeds), arm=arm), name)
+    return values if len(values) == len(seeds) else []
 
 
 def winners(own: Sequence[Row], arms: Sequence[str], attack: str) -> list[str]:
-    """Who has the highest mean ER of a scenario, several where they are equal; none where an arm has no rows."""
-    told = {arm: round(mean(values), 5) for arm, values in shared(own, arms, f"static.{attack}").items()}
+    """Who has the highest mean ER of a scenario over the seeds that all have, several where they are equal."""
+    name = f"static.{attack}"
+    seeds = common(own, arms, name)
+    told = {arm: round(mean(over(own, seeds, arm, name)), 5) for arm in arms} if seeds else {}
     return [arm for arm, value in told.items() if value == max(told.values())]
+
+
+COUNTS = ("no", "one", "two", "three", "four", "five")
+
+
+def seeds_told(count: int) -> str:
+    """How many seeds, in words.
+
+    >>> seeds_told(1), seeds_told(3), seeds_told(12)
+    ('one seed', 'three seeds', '12 seeds')
+    """
+    return f"{COUNTS[count] if count < len(COUNTS) else count} seed{'s' * (count != 1)}"
 
 
 def command(model: Model, rows: Sequence[Row], seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ()) -> str:

@@ -1,12 +1,24 @@
 """The first lines of the page: does DARE beat noise on its weights? Every word and number of it is from the rows."""
 
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import mean
 
 from papers.dare_attacks import ATTACKS
 from papers.dare_paper import WON_ASE, WON_TOSEM
-from papers.dare_tables import COLUMNS, CONTROLS, NAMES, SEEN, Model, found, models, winners
+from papers.dare_tables import (
+    COLUMNS,
+    CONTROLS,
+    NAMES,
+    RACE,
+    SEEN,
+    Model,
+    common,
+    found,
+    seeds_told,
+    winners,
+)
 from papers.dare_texts import LEAD, NOTHING, READ_SO
 from papers.rows import Row
 from papers.tables import table, won
@@ -18,13 +30,12 @@ WHERE = {
     "fresh_mean": "under fresh white-box attacks in the full ball",
 }
 ASKED = (("dare", "noise"), ("dare-noslice", "noise-noslice"), ("dare", "ce"))
-RACE = ("dare", *SEEN)  # the paper's
 LONG_RACE = (*RACE, *CONTROLS)
 
 
 def verdict(rows: Sequence[Row]) -> str:
     """The answers, with what carries them."""
-    parts = ["# DARE: does mining a net's own past make it robust?\n", LEAD]
+    parts = ["# DARE: does mining a net's own training make it robust?\n", LEAD]
     if not rows:
         return "\n".join([*parts, NOTHING])
     parts += [wrapped(f"- {answered(rows, *pair, key)}", "  ") for pair in ASKED for key in COLUMNS]
@@ -67,16 +78,57 @@ def answered(rows: Sequence[Row], first: str, other: str, key: str) -> str:
     low = told.pop("floor")
     more = f", both below {FLOOR} with {low}, which says nothing" if low else ""
     few = f" (fewer than {LEAST} seeds say nothing of a model)" if not sum(told.values()) + low else ""
+    ahead = f"{told['ahead']} model{'s' * (told['ahead'] != 1)}"
     return (
-        f"{asked} Ahead with {told['ahead']} models, level with {told['level']}, behind with {told['behind']}{more}"
-        f"{few}; the difference is {mean(pairs):+.3f} in the mean, above 0 in {won(pairs)} pairs."
+        f"{asked} Ahead with {ahead}, level with {told['level']}, behind with {told['behind']}{more}{few}; the "
+        f"difference is {mean(pairs):+.3f} in the mean, above 0 in {won(pairs)} pairs (p {signed_ranks(pairs)})."
     )
 
 
-def races(rows: Sequence[Row], arms: Sequence[str]) -> dict[tuple[Model, str], list[str]]:
-    """Who wins each scenario in which all these arms have rows."""
-    told = {(model, attack): winners(model.rows(rows), arms, attack) for model in models() for attack in ATTACKS}
-    return {scenario: names for scenario, names in told.items() if names}
+def signed_ranks(differences: Sequence[float]) -> str:
+    """The p-value of Wilcoxon's signed-rank test, one-sided: are differences above 0?
+
+    >>> signed_ranks([0.1, 0.2, 0.3, 0.4]), signed_ranks([-0.1, -0.2, -0.3]), signed_ranks([0.0, 0.0])
+    ('= 0.062', '> 0.99', '–')
+    """
+    from scipy.stats import wilcoxon
+
+    told = [d for value in differences if (d := round(value, 5))]  # else equal ones differ in their last bits
+    if not told:
+        return "–"
+    tied = len(set(map(abs, told))) < len(told)  # with ties there is no exact one
+    p = float(wilcoxon(told, alternative="greater", method="approx" if tied else "exact").pvalue)
+    return "> 0.99" if p > 0.99 else f"= {p:.2g}"
+
+
+Won = tuple[list[str], int]  # who wins a scenario, and over how many seeds
+
+
+def races(rows: Sequence[Row], arms: Sequence[str]) -> dict[tuple[Model, str], Won]:
+    """Who wins each scenario in which all these arms have rows of a seed."""
+    told = {}
+    for model, own in found(rows):
+        for attack in ATTACKS:
+            seeds = len(common(own, arms, f"static.{attack}"))
+            if seeds:
+                told[model, attack] = winners(own, arms, attack), seeds
+    return told
+
+
+def wins(race: Mapping[tuple[Model, str], Won], arm: str, seeds: int = 0) -> int:
+    """How many scenarios an arm wins; with ``seeds``, of those decided on so many."""
+    return sum(arm in names for names, count in race.values() if seeds in (0, count))
+
+
+def decided(race: Mapping[tuple[Model, str], Won]) -> dict[int, int]:
+    """How many scenarios are decided on one seed, on two, and so on."""
+    return dict(sorted(Counter(count for _, count in race.values()).items()))
+
+
+def _decided(race: Mapping[tuple[Model, str], Won], were: str = "") -> str:
+    (least, first), *rest = decided(race).items()
+    others = [f"{count} on {seeds_told(seeds).split()[0]}" for seeds, count in rest]
+    return ", ".join([f"{first}{were} on {seeds_told(least)}", *others])
 
 
 def scenarios(rows: Sequence[Row]) -> str:
@@ -85,29 +137,28 @@ def scenarios(rows: Sequence[Row]) -> str:
     short, long = races(rows, RACE), races(rows, LONG_RACE)
     if not short:
         return f"**Scenarios won** {paper}: not known, no scenario has rows of all arms."
-    noise = sum("noise" in names for names in races(rows, ("noise", *SEEN)).values())
-    ours = sum("dare" in names for names in short.values())
+    noise = wins(races(rows, ("noise", *SEEN)), "noise")
     line = (
-        f"**Scenarios won, on static examples: {ours} of {len(short)}** {paper}: DARE has the highest ER among itself "
-        f"and the nets trained on the examples of one attack."
+        f"**Scenarios won, on static examples: {wins(short, 'dare')} of {len(short)}** {paper}: DARE has the highest "
+        f"ER among itself and the nets trained on the examples of one attack. Of the {len(short)}, "
+        f"{_decided(short, ' were decided')}."
     )
     if not long:
         return line
-    longer = sum("dare" in names for names in long.values())
     return (
         f"{line} In DARE's place random noise on the weights wins {noise}. With noise, cross-entropy on D and "
-        f"distillation in the race too, DARE wins {longer} of {len(long)}."
+        f"distillation in the race too, DARE wins {wins(long, 'dare')} of {len(long)} ({_decided(long)})."
     )
 
 
 def race_table(rows: Sequence[Row]) -> str:
-    """Scenarios won by each arm, in both races."""
+    """Scenarios won by each arm, in both races; those of the first also by how many seeds decided them."""
     short, long = races(rows, RACE), races(rows, LONG_RACE)
-    body = [
-        [NAMES.get(arm, arm), *(str(sum(arm in names for names in race.values())) for race in (short, long))]
-        for arm in LONG_RACE
-    ]
-    for line in body[len(RACE) :]:
-        line[1] = "–"
-    head = ["arm", f"as the paper counts, of {len(short)}", f"with controls, of {len(long)}"]
-    return table(head, body)
+    on = decided(short)
+    body = []
+    for arm in LONG_RACE:
+        told = [str(wins(short, arm, seeds)) if arm in RACE else "–" for seeds in (0, *on)]
+        body.append([NAMES.get(arm, arm), *told, str(wins(long, arm))])
+    parts = [f"of these on {seeds_told(seeds)}, of {count}" for seeds, count in on.items()]
+    last = f"with controls, of {len(long)}" + (f" ({_decided(long)})" if long else "")
+    return table(["arm", f"as the paper counts, of {len(short)}", *parts, last], body)

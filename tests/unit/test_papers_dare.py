@@ -1,9 +1,8 @@
-"""DARE's experiments: smallest examples, arms that start from one net, numbers that say what they say, the page."""
+"""DARE's experiments: smallest examples, arms that start from one net, numbers that say what they say."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,13 +15,9 @@ from papers import dare
 from papers.dare_arms import ABLATIONS, MAIN, PENULTIMATE, Maker, arms
 from papers.dare_attacks import ATTACKS, CLIMBS, GRID, Bisected, Examples, first_step
 from papers.dare_measure import Measure, Sizes, averaged, moved, with_means
-from papers.dare_page import missing, write_page
-from papers.dare_paper import ROBUST, WON_TOSEM, robust
 from papers.dare_subject import Subject
-from papers.dare_tables import ORDER, SEEDS, models, usual, winners
-from papers.dare_verdict import RACE, scenarios, standings
-from papers.rows import Row, Rows
-from papers.tables import column, pick
+from papers.dare_tables import ORDER
+from papers.rows import Rows
 
 FEW = Sizes(static=40, static_few=10, learn=60, learn_few=30, fresh=12, small=12, few=5, draws=2, fresh_draws=1)
 
@@ -258,98 +253,3 @@ def test_no_arm_begins_after_its_time(tmp_path: Path, capsys: pytest.CaptureFixt
     assert dare.main([*SMALL, "--rows", str(file), "--arms", "original", "--seconds", "0"]) == 0
     assert not Rows(file).all
     assert "original: not begun" in capsys.readouterr().out
-
-
-def row(arm: str, seed: int, value: float, net: str = "vgg16", **more: Any) -> Row:
-    protocol = {"experiment": "arms", "data": "cifar10", "net": net, "seed": seed, "arm": arm, "how": {"epochs": 20}}
-    protocol |= {"base": {"epochs": 60}, "sizes": {"static": 1000, "static_few": 200, "fresh": 9, "small": 9, "few": 9}}
-    protocol |= {"balls": {"linf": [0.03, 0.004], "l2": [0.5, 0.125]}}
-    each = dict.fromkeys(ATTACKS, value)
-    numbers = {"clean": 0.9, "static": each, "fresh": each, "small": each, "fingerprint": f"f{seed}", "device": "cpu"}
-    return {"protocol": protocol, "numbers": with_means(numbers) | more}
-
-
-def test_a_table_has_one_net_of_a_seed() -> None:
-    rows = [row("dare", 0, 0.5), row("noise", 0, 0.4), row("dare", 1, 0.6)]
-    rows += [row("dare", 0, 0.9, fingerprint="again"), row("dare", 1, 0.7)]
-    kept = usual(rows)
-    assert kept == [rows[0], rows[1], rows[4]], "the net with most rows, and the last row of an arm"
-    odd = row("dare", 2, 0.1)
-    odd["protocol"]["base"] = {"epochs": 2}
-    assert odd not in usual([*rows, odd])
-
-
-def full(values: dict[str, float], seeds: tuple[int, ...] = (0, 1, 2)) -> list[Row]:
-    """Rows of all arms, those not named at 0.3, the same but for a little at each seed."""
-    return [row(arm, seed, values.get(arm, 0.3) + 0.001 * seed * (arm == "dare")) for seed in seeds for arm in ORDER]
-
-
-def test_the_page_says_whether_dare_beats_noise(tmp_path: Path) -> None:
-    write_page(full({"dare": 0.6, "noise": 0.5, "ce": 0.7, "at-cw": 0.55}), tmp_path)
-    page = (tmp_path / "dare.md").read_text().replace("\n  ", " ")
-    assert "Does DARE beat random weight noise on static examples, as the paper measures? Yes.**" in page
-    assert "Ahead with 1 models, level with 0, behind with 0; the difference is +0.101" in page
-    assert "Does DARE beat cross-entropy on D under fresh white-box attacks in the small ball? No.**" in page
-    assert "on static examples: 5 of 5**" in page
-    assert "random noise on the weights wins 0. With noise" in page
-    assert "DARE wins 0 of 5" in page, "cross-entropy wins the longer race"
-    assert "| cifar10, vgg16 | FGSM | 0.743 | 0.614 (C&W) | 0.300 | **0.601** | 0.300 |" in page
-    assert "| cifar10, vgg16 | BIM | – | – |" in page
-    assert "ahead +0.101 ± 0.001 (3/3)" in page
-    assert "`--data cifar10 --nets vgg16 --seeds 0 1 2 --fresh 9 --small 9 --few 9`" in page
-    assert f"| cifar10, vgg16 | {3 * len(ORDER)} of {5 * len(ORDER)} |" in page
-    write_page(full({"dare": 0.6, "noise": 0.6}, seeds=(0, 1)), tmp_path)
-    assert "Not known.**" in (tmp_path / "dare.md").read_text(), "two seeds say nothing"
-    write_page([], tmp_path)
-    assert "nothing is said" in (tmp_path / "dare.md").read_text()
-
-
-def test_where_both_are_low_nobody_is_ahead() -> None:
-    rows = full({"dare": 0.04, "noise": 0.01})
-    assert standings(rows, "dare", "noise", "small_mean") == {"ahead": 0, "level": 0, "behind": 0, "floor": 1}
-
-
-def test_equal_ones_share_a_scenario_and_one_without_rows_makes_none() -> None:
-    rows = full(dict.fromkeys(("dare", "at-pgd"), 0.5), seeds=(0,))
-    assert winners(rows, RACE, "bim") == ["dare", "at-pgd"]
-    less = [r for r in rows if r["protocol"]["arm"] != "at-jsma"]
-    assert winners(less, RACE, "bim") == []
-    assert "no scenario has rows of all arms" in scenarios(less)
-
-
-def test_a_full_page_misses_nothing() -> None:
-    rows = [
-        {"protocol": {"data": m.data, "net": m.net, "seed": seed, "arm": arm, "base": {"epochs": 60}, "sizes": {}}}
-        for m in models()
-        for seed in SEEDS
-        for arm in ORDER
-    ]
-    for one in rows:
-        one["protocol"]["how"] = {"epochs": 20}
-    assert "None." in missing(rows)
-    assert f"| {5 * len(ORDER) - 1} of {5 * len(ORDER)} | {ORDER[-1]}: 4 |" in missing(rows[:-1])
-
-
-def test_the_papers_count_follows_from_its_numbers() -> None:
-    scenario = [robust(data, net, attack) for (data, net), told in ROBUST.items() for attack in told]
-    best = [max(told, key=told.__getitem__) for told in scenario]
-    assert (best.count("dare"), len(best)) == WON_TOSEM
-
-
-# ---- the page as it is ----
-
-FILE = Path(__file__).parents[2] / "docs" / "papers" / "dare.jsonl"
-
-
-def test_the_page_is_made_of_its_rows(tmp_path: Path) -> None:
-    write_page(list(Rows(FILE)), tmp_path)
-    page = (tmp_path / "dare.md").read_text(encoding="utf-8")
-    assert page == (FILE.parent / "dare.md").read_text(encoding="utf-8"), "make papers"
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith("|"))
-
-
-def test_what_the_page_says_by_hand_is_what_its_rows_say() -> None:
-    every = usual([r for r in Rows(FILE) if "limit" not in r["protocol"]])
-    for one in pick(every, arm="original"):
-        assert one["numbers"]["static_mean"] < 0.02, "M stands at 0 but for rounding"
-    assert all(value < 0.25 for value in column(pick(every, arm="original"), "fresh.pgd")), "undefended nets"

@@ -37,7 +37,7 @@ def harden(
         str | None, typer.Option(help="For twinfuzz: the resistant model, instead of one built from MODEL.")
     ] = None,
     history: Annotated[
-        str | None, typer.Option(help="For dare: past epochs of MODEL's training, where not beside its weights.")
+        str | None, typer.Option(help="For dare: the epochs of MODEL's training, where not beside its weights.")
     ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="A trust check not to make; repeatable. See assay list check.")
@@ -68,7 +68,6 @@ def harden(
 
     show_notices(quiet=quiet or json)
     changes = campaign_of(None, {}, change or [], {}).changes
-    changes |= {} if history is None else {"train.history": history}
     with Screen("harden", harden_line, quiet=quiet) as screen:
         told = work(
             recipe,
@@ -90,6 +89,7 @@ def harden(
             seed=seed,
             control=not no_control,
             resistant=resistant,
+            history=history,
             ignore=tuple(ignore or ()),
             out=out,
             size=size,

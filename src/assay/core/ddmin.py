@@ -81,10 +81,11 @@ class _Search:
         nothing = self._one(failing.nonzero().squeeze(1), torch.zeros_like(self.kept))
         self.kept &= ~nothing[:, None]
         minimal, over = nothing, nothing | ~failing
+        paid = self.asked > 1  # for the question about nothing at all
         while True:
             fresh = ~over & ~self.open.any(1)
-            # Every single atom was asked about, none could go: also where there was one, which nothing at all was.
-            ended = fresh & (self.size == 1) & ~self.went
+            # Every single atom was asked about, none could go: where there is but one, by asking about nothing at all.
+            ended = fresh & (self.size == 1) & ~self.went & paid
             minimal, over = minimal | ended, over | ended
             over = over | (self.asked >= self.budget)
             if bool(over.all()):

@@ -56,6 +56,7 @@ def harden(
     seed: int = 0,
     control: bool = True,
     resistant: Model | None = None,
+    history: str | None = None,
     ignore: Sequence[str] = (),
     out: str | Path | None = None,
     size: str = "",
@@ -78,10 +79,12 @@ def harden(
     ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
 
     A recipe that finds no cases trains once. Its control is trained by the recipe's ``control`` on the same inputs, and
-    the test part is looked at beside the original with random noise on the weights that training changed.
+    the test part is looked at beside the original with random noise on the weights that training changed. ``history``
+    is the folder that a recipe such as dare mines, where that is not beside the weights.
     """
     requirement = Requirement.parse(until)
-    changes = {**(changes or {}), **({"suite": suite} if suite else {})}
+    past = {} if history is None else {"train.history": history}
+    changes = {**(changes or {}), **({"suite": suite} if suite else {}), **past}
     ball = ball_of(eps, norm)
     offered = {**ball, "history": history_of(model) or None}
     system = System.of(recipe, changes, offered, resistant=resistant is not None)

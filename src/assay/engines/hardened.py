@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.requirement import Requirement, Verdict
+from assay.core.stats import newcombe
 from assay.engines.evaluation import Share
 from assay.engines.measured import Measured
 
@@ -79,11 +80,30 @@ class Tested:
         return {"before": self.before, **between, "after": self.after}
 
     @property
-    def noise_does(self) -> bool:
-        """Whether noise on the weights is as good as what was trained, static, within the intervals."""
+    def over_noise(self) -> tuple[float, float, float] | None:
+        """What was trained less noise on the same weights, static worst cases, with the ends of the 95 % interval.
+
+        Both are of the same inputs, but only the counts are kept: the interval is that of shares counted apart.
+        """
         if self.noise is None:
-            return False
-        return self.noise.static_worst.ci95[1] >= self.after.static_worst.ci95[0]
+            return None
+        after, noise = self.after.static_worst, self.noise.static_worst
+        return (after.accuracy - noise.accuracy, *newcombe(after.right, after.n, noise.right, noise.n))
+
+    @property
+    def noise_does(self) -> bool:
+        """Whether noise on the weights is at least as good, static, as what was trained."""
+        return self.over_noise is not None and self.over_noise[0] <= 0
+
+    def noise_json(self) -> dict[str, Any]:
+        """What is told of the noise besides its numbers; nothing where there is none."""
+        if self.over_noise is None:
+            return {}
+        difference, *ends = (round(v, 6) for v in self.over_noise)
+        return {
+            "noise_does_as_well": self.noise_does,
+            "static_over_noise": {"difference": difference, "ci95": ends},
+        }
 
     def white_box(self) -> dict[str, dict[str, Share]]:
         """Each number of each model, under attacks made anew on it."""
@@ -181,7 +201,7 @@ class Hardened:
             "unreliable": self.unreliable,
             "verdicts": self.verdict_rows(),
             **(tested if self.test is None else self.test.to_json()),
-            **({} if self.noise is None or self.test is None else {"noise_does_as_well": self.test.noise_does}),
+            **({} if self.test is None else self.test.noise_json()),
             "rounds": [
                 r.to_json() | {"seconds": round(r.seconds, 2), "numbers": finite(r.measured.numbers(original))}
                 for r in self.rounds

@@ -12,7 +12,7 @@ from torch import nn
 from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
 from assay.core.registry import Bound
-from assay.engines.held_out import for_mining
+from assay.engines.held_out import for_mining, history_facts
 from assay.engines.resistant_model import RESISTANT, Given
 from assay.engines.yardstick import Yardstick
 from assay.subjects.bench import Data, Splits, fitted, with_validation
@@ -72,6 +72,7 @@ class Subject:
         start = known if self.given is None else self.given.seen
         told = {"start": self.name, "trainer": train.text, "data": data.name, "seed": seed}
         told["train_fingerprint"] = data.part("train").fingerprint()
+        told |= history_facts(self.model, train)
         if known is None or start is None:
             return told | {"seen": None}
         heap = {} if resistant is None else resistant.params

@@ -24,10 +24,18 @@ def no_control(rounds: Sequence["Round"], best: int, *, met: bool, alone: bool =
 
 
 def noise_line(test: "Tested") -> str:
-    """That the static numbers of the best model say nothing, "" where they may."""
-    if not test.noise_does:
+    """What the static numbers of the best model are worth beside those of noise, "" where they are surely above."""
+    if test.over_noise is None:
         return ""
-    return "static: random noise of the same size on the same weights does as well: this is no sign of robustness"
+    if test.noise_does:
+        return "static: random noise of the same size on the same weights does as well: this is no sign of robustness"
+    difference, low, high = (round(100 * v, 1) + 0.0 for v in test.over_noise)  # no -0.0
+    if test.over_noise[1] > 0:
+        return ""
+    return (
+        "static: after is not told apart from random noise of the same size on the same weights "
+        f"({difference:+.1f} points, 95 % interval {low:.1f} to {high:.1f})"
+    )
 
 
 def looked(times: int) -> str:

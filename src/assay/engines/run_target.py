@@ -128,7 +128,5 @@ def _own_text(run: Store) -> str:
     model = str(own.get("model", "module") if weights is not None else own.get(RESISTANT, own.get("model", "module")))
     if model == "module":
         hint = "" if weights is None else f" NET@{weights}"
-        raise UsageError(
-            f"this selector asks the model, and run {run.name} was made with a live one; give --model{hint}"
-        )
+        raise UsageError(f"the model is asked here, and run {run.name} was made with a live one; give --model{hint}")
     return model if weights is None else f"{model.partition('@')[0]}@{weights}"

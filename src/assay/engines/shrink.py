@@ -222,6 +222,8 @@ def _file(number: int, start: int) -> str:
 def _check_kind(run: Store) -> None:
     """Refuse what holds no failures with their seeds and one oracle."""
     kind = kind_of(run)
+    if kind == "harden" and not any(run.path.glob("round-*")):
+        raise UsageError(f"run {run.name} is a hardening whose recipe finds no cases, it trains: nothing to shrink")
     if kind == "harden":
         raise UsageError(
             f"run {run.name} is a hardening, whose rounds each tested a model of their own; "

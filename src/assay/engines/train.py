@@ -16,7 +16,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind, lookup
 from assay.core.specs import Params, python_file, step
 from assay.core.units import budget
-from assay.engines.held_out import MINES, for_mining, history_of, share_held_out
+from assay.engines.held_out import MINES, for_mining, history_facts, history_of, learned_facts, share_held_out, to_mine
 from assay.engines.session import session
 from assay.engines.training_files import History, TrainingWatch, already_there
 from assay.stages.trainers.loop import rank
@@ -85,8 +85,8 @@ def train(
 
     A training that was stopped goes on with the same call. ``hold_out`` keeps that share of the training part away
     from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch: in a folder of that name, or
-    ``all`` or ``last:N`` of them beside ``out``. A trainer that mines such a history finds it beside the weights it
-    starts from, and takes the part that was held out from them.
+    ``all`` or ``last:N`` of them beside ``out``. For a trainer that mines it is the folder to mine, where that is not
+    found beside the weights it starts from; such a trainer takes the part that was held out from them.
     """
     out = Path(out)
     if out.suffix != ".safetensors":
@@ -95,6 +95,7 @@ def train(
     name, given = step(trainer)
     needs = lookup("trainer", name)[0].needs
     if MINES in needs:
+        given, history = given | to_mine(model, history, keep), ""
         splits, hold_out = for_mining(model, splits, needs, hold_out), share_held_out(model, hold_out)
     elif hold_out:
         splits = held_out(splits, hold_out)[0]
@@ -112,9 +113,11 @@ def train(
         "mean": start.facts["mean"],
         "std": start.facts["std"],
         **({"seen": seen_after(model, fit.params)} if "@" in model else {}),
+        **history_facts(model, fit),
+        **learned_facts(model, needs, hold_out, splits),
     }
-    facts = start.facts | {"training": training}
     kept = History.parse(history, keep, out)
+    facts = start.facts | {"training": training} | ({"history": str(kept.folder)} if kept.folder else {})
     done = None if overwrite else already_there(out, training, kept)
     if done is not None:
         return _trained(out, done)

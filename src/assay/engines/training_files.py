@@ -14,7 +14,7 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
 from assay.stages.trainers.loop import State, accuracy
-from assay.subjects.history import EPOCHS, beside
+from assay.subjects.history import beside, epochs_in
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts
 
@@ -30,10 +30,12 @@ class History:
     def parse(history: str, keep: str, out: Path) -> "History":
         """``history`` is a folder, or ``all`` or ``last:N`` epochs in one beside ``out``; ``keep`` is all or last:N."""
         if re.fullmatch(r"all|last:\d+", history):
-            history, keep = str(beside(out)), history
+            history, keep = str(beside(out)), keep if history == "all" else history
         match = re.fullmatch(r"all|last:(\d+)", keep)
         if match is None or match[1] == "0":
             raise UsageError(f"--keep is 'all' or 'last:N', got {keep!r}")
+        if match[1] and not history:
+            raise UsageError("--keep says how much of a history is kept, and there is none; give --history all too")
         return History(Path(history) if history else None, int(match[1]) if match[1] else None)
 
     def file(self, epoch: int) -> Path:
@@ -56,8 +58,11 @@ class TrainingWatch:
         self.state_file = out.with_name(out.name.removesuffix(".safetensors") + ".state.safetensors")
         if overwrite:
             self.state_file.unlink(missing_ok=True)
-        for old in sorted(history.folder.glob(EPOCHS))[:1] if history.folder and not overwrite else ():
-            _check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
+        for old in epochs_in(history.folder).values() if history.folder else ():
+            if overwrite:
+                old.unlink()  # of another training, whose later epochs nothing would replace
+            else:
+                _check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
         self._log: list[dict[str, float]] = []
         self._notes: dict[str, Any] = {}
 

@@ -14,18 +14,18 @@ def note_facts(notes: Mapping[str, Any]) -> dict[str, str]:
     told: dict[str, str] = {}
     if "history" in rest:
         first, last = rest.pop("epochs_mined", (0, 0))
-        made = " (our variant: the model came without one)" if rest.pop("history_made", False) else ""
-        told["history"] = f"{rest.pop('history')}{made}; epochs {first} to {last} were surest of something"
+        made = " (our variant: no history was found)" if rest.pop("history_made", False) else ""
+        told["history"] = f"{rest.pop('history')}{made}; epochs {first} to {last} were surer of some input"
         rest.pop("history_fingerprint", None)
     if "used" in rest:
         before, after = rest.pop("confidence", (0.0, 0.0))
         told["mined"] = (
             f"{rest.pop('used')} of {rest.pop('inputs')} inputs ({rest.pop('inputs_from')}), "
-            f"{rest.pop('used_wrong')} of them wrong now; mean confidence {before:.3f}, in the past {after:.3f}"
+            f"{rest.pop('used_wrong')} of them wrong now; mean confidence {before:.3f}, in that epoch {after:.3f}"
         )
     if "checked" in rest:
-        before = rest.pop("checked_accuracy_before")
-        told["chosen on"] = f"{rest.pop('checked')} more of these inputs, never learned from (accuracy {before:.4f})"
+        before = f"(accuracy before: {rest.pop('checked_accuracy_before'):.4f})"
+        told["chosen on"] = f"{rest.pop('checked')} more of these inputs, never learned from {before}"
     if "layer" in rest:
         told["cut after"] = str(rest.pop("layer"))
     if "slice" in rest:

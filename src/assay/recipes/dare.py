@@ -10,7 +10,7 @@ from assay.recipes.recipe import Recipe
 # and beside as many epochs of cross-entropy on the same inputs, the control.
 DARE = Recipe(
     name="dare",
-    summary="Aim inner outputs at those of the past epoch that was surest, and move only the weights that matter.",
+    summary="Aim inner outputs at those of the epoch that was surest, and move only the weights that matter.",
     paper="Zhang et al., ASE 2022",
     train="dare",
     control="plain(batch=128, lr=1e-5, schedule=constant)",
@@ -19,7 +19,7 @@ DARE = Recipe(
 # TOSEM: its targets of 2048 units meet an output of 10. Here: net and targets are cut at the same place, the softmax.
 DARE_LAST = Recipe(
     name="dare-last",
-    summary="DARE with the cut at the very end: the past epoch's class probabilities are the aim.",
+    summary="DARE with the cut at the very end: the class probabilities of the surest epoch are the aim.",
     paper="Jiang et al., TOSEM 2024",
     train="dare_last",
     control="plain(batch=128, lr=1e-5, schedule=constant)",

@@ -45,9 +45,7 @@ def links_of(module: nn.Module, cut: Cut, cases: Cases, spec: InputSpec, chunks:
     if not len(cases):
         raise UsageError("slice=links goes from class to class, and no input has a label; slice=units needs none")
     device = next(module.parameters()).device
-    before = joints_of(module, cut, spec)
-    whole = joints_of(module, cut_of(ModuleTarget(module, spec, device), LOGITS), spec)  # links lead back from classes
-    refuse_no_chain(module, before, whole, spec)
+    before, whole = chain_of(module, cut, spec)
     steps = [_step(joint) for joint in whole.each if joint.kind != "norm"]
     with eval_mode(module):
         kept = _kept(module, whole, steps, cases, chunks)
@@ -56,6 +54,15 @@ def links_of(module: nn.Module, cut: Cut, cases: Cases, spec: InputSpec, chunks:
     last = [joint for joint in before.each if joint.kind != "norm"][-1:]
     units = links[id(last[0].module)].any(1) if last else torch.ones(cut.units, dtype=torch.bool, device=device)
     return of_joints(module, before, lambda joint: reached[id(joint.module)], _wide(units, cut.units))
+
+
+def chain_of(module: nn.Module, cut: Cut, spec: InputSpec) -> tuple[Joints, Joints]:
+    """The joints before the cut and those of the whole net, refused where it is no chain."""
+    device = next(module.parameters()).device
+    before = joints_of(module, cut, spec)
+    whole = joints_of(module, cut_of(ModuleTarget(module, spec, device), LOGITS), spec)  # links lead back from classes
+    refuse_no_chain(module, before, whole, spec)
+    return before, whole
 
 
 def _step(joint: Joint) -> Step:

@@ -1,7 +1,7 @@
-"""Mining a training's history: for each input the past epoch that was surest of its true class (DARE, stage 2).
+"""Mining a training's history: for each input the epoch that was surest of its true class (DARE, stage 2).
 
-Two versions of one program differ, the net now and a past one; where the past one does better on an input, its inner
-output is what the net should have given.
+Two versions of one program differ, the net and another epoch of its training; where that does better on an input, its
+inner output is what the net should have given.
 """
 
 import copy
@@ -18,12 +18,13 @@ from assay.core.modes import eval_mode
 from assay.subjects.cut import Cut
 from assay.subjects.history import Snapshots
 
+NONE = -1  # no epoch
 MOST_BYTES = 8 * 2**30  # of targets held in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """The inputs that some past epoch does better on: their ``rows`` among the cases, and of each the ``epoch``, its
+    """The inputs that some other epoch does better on: their ``rows`` among the cases, and of each the ``epoch``, its
     ``confidence`` in the true class, that of the net now (``before``), and whether the net is ``right``.
     """
 
@@ -44,7 +45,7 @@ class Mined:
 def mined(
     module: nn.Module, snapshots: Snapshots, cases: Cases, *, since: float = 0.5, chunks: Chunks | None = None
 ) -> Mined:
-    """One pass of every past epoch over the cases; only who was surest is remembered.
+    """One pass of every epoch mined over the cases; only who was surest is remembered.
 
     An input that the net gets right takes any epoch that is surer of its class, one that it gets wrong only such that
     get it right. Of equally sure epochs the first counts.
@@ -54,13 +55,13 @@ def mined(
     with eval_mode(net):
         before, pred = _sure(net, cases, chunks)
         right = pred == cases.y
-        best, epoch = before.clone(), torch.zeros_like(cases.y)
+        best, epoch = before.clone(), torch.full_like(cases.y, NONE)
         for number in snapshots.since(since):
             net.load_state_dict(snapshots.read(number))
             sure, pred = _sure(net, cases, chunks)
             better = (sure > best) & (right | (pred == cases.y))
             best, epoch = torch.where(better, sure, best), epoch.masked_fill(better, number)
-    rows = (epoch > 0).nonzero().flatten()
+    rows = (epoch != NONE).nonzero().flatten()
     return Mined(rows, epoch[rows], best[rows], before[rows], right[rows])
 
 

@@ -13,6 +13,7 @@ from assay.stages.joints import Joint, Joints, joints_of
 from assay.stages.links import links_of
 from assay.stages.masks import Slice, of_joints
 from assay.subjects.cut import Cut
+from assay.subjects.layers import LOGITS, SOFTMAX
 
 __all__ = ["KINDS", "Slice", "slice_of"]
 
@@ -45,10 +46,10 @@ def slice_of(
     see ``stages/links.py``.
 
     In ``units`` and ``random`` biases of convolutions and dense layers always move, norms for kept units; weights of
-    any other module (embeddings, attention, recurrent ones) stay. The first layer is joined to all inputs.
+    any other module (embeddings, attention, recurrent ones) stay. The first layer is joined to all inputs. At the end
+    of the net (``logits``, ``softmax``) a unit is a class, and of those none is left out.
     """
-    if kind not in KINDS:
-        raise UsageError(f"unknown slice {kind!r}; {did_you_mean(kind, KINDS)}")
+    check_kind(kind)
     if not 0 < share <= 1:
         raise UsageError(f"share of units must be above 0 and at most 1, got {share}")
     if noise is not None and not 0 < noise <= 1:
@@ -69,6 +70,11 @@ def slice_of(
     noise = noise or (GREY_NOISE if spec.kind == "image" and spec.shape[0] == 1 else NOISE)
     reactions = _reactions(module, joints, cases.x, rows, spec, noise, rng.at("noise"), chunks)
     return _of_units(module, joints, reactions, share)
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise UsageError(f"unknown slice {kind!r}; {did_you_mean(kind, KINDS)}")
 
 
 def drawn(y: Tensor, classes: int, per_class: int, rng: Stream) -> Tensor:
@@ -148,8 +154,11 @@ def _of_units(module: nn.Module, joints: Joints, scores: list[Tensor], share: fl
     def kept(spots: tuple[int, ...]) -> Tensor:
         return best(torch.stack([scores[i] for i in spots]).sum(0), share)
 
+    end = joints.cut.layer in (LOGITS, SOFTMAX)
+    answering = [joint for joint in joints.each if joint.kind != "norm"][-1:] if end else []
+
     def joined(joint: Joint) -> Tensor:
-        out = kept(joint.out)
+        out = kept(joint.out) | any(joint is one for one in answering)
         return out if joint.kind == "norm" else out[:, None] & (kept(joint.into) | joint.first)
 
-    return of_joints(module, joints, joined, best(scores[joints.end], share))
+    return of_joints(module, joints, joined, best(scores[joints.end], share) | end)

@@ -90,7 +90,7 @@ def with_validation(splits: Splits) -> Splits:
         raise NothingToTest(f"{whole.name} has {len(whole)} cases, too few to keep some for validation")
     train, val = cut(whole, (f"{splits.name}/train", f"{splits.name}/val"), count)
     log.info("%s: %d cases to train on, %d cut from them to validate", splits.name, len(train), len(val))
-    return Splits(splits.name, train, val, splits.test)
+    return replace(splits, train=train, val=val, whole=None)
 
 
 def held_out(splits: Splits, share: float) -> tuple[Splits, Data]:
@@ -100,7 +100,7 @@ def held_out(splits: Splits, share: float) -> tuple[Splits, Data]:
     splits = with_validation(splits)
     whole = splits.part("train")
     kept, out = cut(whole, (whole.name, f"{splits.name}/held-out({share:g})"), round(len(whole) * share), seed=2)
-    return Splits(splits.name, kept, splits.val, splits.test), out
+    return replace(splits, train=kept), out
 
 
 def cut(data: Data, names: tuple[str, str], share: int, seed: int = 0) -> tuple[Data, Data]:

@@ -1,4 +1,4 @@
-"""The history of a training: the weights of its past epochs, read one epoch at a time."""
+"""The history of a training: the weights of its epochs, read one epoch at a time."""
 
 import hashlib
 import json
@@ -13,14 +13,14 @@ from assay.core.errors import UsageError
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.module import Normalised
 
-EPOCHS = "epoch-*.safetensors"  # what the files of a history are called
+ENDINGS = (".safetensors", ".pt", ".pth")
 
 Weights = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Weights of past epochs, under the names a module's state has for them.
+    """Weights of epochs, under the names a module's state has for them.
 
     ``source`` says where they come from; ``made`` that they are no history of the model's own training but snapshots of
     a short one that went on from it.
@@ -34,23 +34,22 @@ class Snapshots:
 
     @staticmethod
     def of_folder(folder: str | Path, module: nn.Module) -> "Snapshots":
-        """The epochs that ``assay train --history`` kept, which must fit the module."""
-        folder = Path(folder)
-        files = {_epoch(path): path for path in sorted(folder.glob(EPOCHS))}
+        """The epochs that ``assay train --history`` kept, or another loop by such names; they must fit the module."""
+        folder, files = Path(folder), epochs_in(folder)
         if not files:
-            raise UsageError(f"{folder} holds no history; assay train --history {folder} keeps one as it trains")
+            raise UsageError(
+                f"{folder} holds no history: a folder of epoch-0001.safetensors, epoch-0002.safetensors, … as "
+                "assay train --history keeps them"
+            )
         inner, before = (module.net, "net.") if isinstance(module, Normalised) else (module, "")
-        digest = hashlib.sha256()
         for path in files.values():
-            told = checkpoint.read_meta(path)
-            _check_moments(told, module, path)
-            digest.update(json.dumps([path.name, path.stat().st_size, told], sort_keys=True).encode())
+            _check_moments(checkpoint.read_meta(path), module, path)
 
         def read(epoch: int) -> Weights:
             weights, _ = checkpoint.read(files[epoch])
             return {before + name: tensor for name, tensor in checkpoint.fitted(inner, weights, files[epoch]).items()}
 
-        return Snapshots(tuple(sorted(files)), read, str(folder), fingerprint=digest.hexdigest()[:16])
+        return Snapshots(tuple(sorted(files)), read, str(folder), fingerprint=fingerprint(folder))
 
     @staticmethod
     def of_weights(weights: Mapping[int, Weights], source: str = "memory", *, made: bool = False) -> "Snapshots":
@@ -60,17 +59,38 @@ class Snapshots:
     def since(self, share: float) -> tuple[int, ...]:
         """The epochs from that share of the training on: with one half, 100 to 200 of 200.
 
+        A model that is no last epoch has epochs behind it too: they are other epochs of its training like those before.
+
         >>> Snapshots.of_weights({epoch: {} for epoch in range(1, 7)}).since(0.5)
         (3, 4, 5, 6)
         """
-        if not 0 <= share < 1:
-            raise UsageError(f"since is a share of the training in [0, 1), got {share}")
+        check_since(share)
         return tuple(epoch for epoch in self.epochs if epoch >= share * self.epochs[-1])
+
+
+def check_since(share: float) -> None:
+    if not 0 <= share < 1:
+        raise UsageError(f"since is a share of the training in [0, 1), got {share}")
+
+
+def fingerprint(folder: str | Path) -> str:
+    """A digest of which epochs there are and what they say of themselves; weights are not read."""
+    digest = hashlib.sha256()
+    for path in epochs_in(folder).values():
+        told = [path.name, path.stat().st_size, checkpoint.read_meta(path)]
+        digest.update(json.dumps(told, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
 
 
 def beside(weights: Path) -> Path:
     """Where the history of these weights lies if nobody said otherwise."""
     return weights.with_name(weights.name.removesuffix(".safetensors") + ".history")
+
+
+def epochs_in(folder: str | Path) -> dict[int, Path]:
+    """The files of a history, by epoch; none where there is no such folder."""
+    files = sorted(path for path in Path(folder).glob("epoch-*") if path.suffix in ENDINGS)
+    return dict(sorted((_epoch(path), path) for path in files))
 
 
 def _epoch(path: Path) -> int:
@@ -87,7 +107,10 @@ def _check_moments(told: Mapping[str, object], module: nn.Module, path: Path) ->
     own = [module.mean.tolist(), module.std.tolist()] if isinstance(module, Normalised) else [[], []]
     there = [told["mean"], told["std"]]
     if any(not _close(a, b) for a, b in zip(own, there, strict=True)):
-        raise UsageError(f"{path} belongs to a net with mean and std {there[0]}, {there[1]}; this one has {own}")
+        mean, std = ([round(v, 6) for v in values] for values in own)
+        raise UsageError(
+            f"{path} is of another training: its net has mean {there[0]} and std {there[1]}, this one {mean} and {std}"
+        )
 
 
 def _close(one: object, other: object) -> bool:

@@ -1,9 +1,9 @@
-"""The Wilson interval."""
+"""The Wilson interval of a share, and Newcombe's of the difference of two."""
 
 import pytest
 from scipy import stats
 
-from assay.core.stats import wilson
+from assay.core.stats import newcombe, wilson
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,26 @@ def test_nothing_seen_is_nothing_known() -> None:
 def test_the_ends_are_exact(n: int) -> None:
     assert wilson(0, n)[0] == 0.0
     assert wilson(n, n)[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [  # the examples of Newcombe (1998), method 10
+        ((56, 70, 48, 80), 0.0524, 0.3339),
+        ((9, 10, 3, 10), 0.1705, 0.8090),
+        ((6, 7, 2, 7), 0.0582, 0.8062),
+        ((5, 56, 0, 29), -0.0381, 0.1926),
+        ((0, 10, 0, 20), -0.1611, 0.2775),
+        ((0, 10, 0, 10), -0.2775, 0.2775),
+        ((10, 10, 0, 20), 0.6791, 1.0),
+        ((10, 10, 0, 10), 0.6075, 1.0),
+    ],
+)
+def test_differences_of_the_paper(counts: tuple[int, int, int, int], low: float, high: float) -> None:
+    assert newcombe(*counts) == pytest.approx((low, high), abs=5e-5)
+    turned = newcombe(*counts[2:], *counts[:2])
+    assert turned == pytest.approx((-high, -low), abs=5e-5)
+
+
+def test_a_difference_to_nothing_seen_is_not_known() -> None:
+    assert newcombe(3, 4, 0, 0) == newcombe(0, 0, 3, 4) == (-1.0, 1.0)

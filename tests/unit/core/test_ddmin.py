@@ -173,6 +173,44 @@ def test_a_budget_is_kept_and_what_is_reached_fails(budget: int) -> None:
         assert not bool(shown[found.kept.any(1)].any()), "two questions show nothing of a single atom"
 
 
+@pytest.mark.parametrize(
+    ("needed", "budget", "kept", "minimal", "asked"),
+    [
+        (True, 1, True, False, 1),
+        (True, 2, True, True, 2),
+        (True, 3, True, True, 2),
+        (False, 1, True, False, 1),
+        (False, 2, False, True, 2),
+    ],
+)
+@pytest.mark.parametrize("width", [1, 5])
+def test_a_single_atom_is_minimal_once_nothing_at_all_was_asked_about(
+    width: int, needed: bool, budget: int, kept: bool, minimal: bool, asked: int
+) -> None:
+    start = torch.arange(width)[None] == width // 2
+    found = ddmin(start, planted(start & needed), budget=budget)
+    assert torch.equal(found.kept, start & kept)
+    assert (found.failing.tolist(), found.minimal.tolist(), found.asked.tolist()) == ([True], [minimal], [asked])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_what_is_called_minimal_is_whatever_the_budget_and_the_start(share: float) -> None:
+    """Starts of no atom to all of them, budgets of no question to many, side by side; checked by brute force."""
+    n = 900
+    start = torch.cat([subsets(n // 9, ATOMS, count, seed=count) for count in range(9)])
+    budget = torch.arange(n) % 13
+    fails = looked_up(table(n, share, seed=3))
+    found = ddmin(start, fails, budget=budget)
+    assert bool((found.asked <= budget).all())
+    assert not bool((found.kept & ~start).any())
+    assert torch.equal(found.failing, fails(torch.arange(n), start) & (budget > 0))
+    assert bool(one_minimal(found.kept, fails)[found.minimal].all())
+    shown = found.minimal & found.kept.any(1)
+    assert int(shown.sum()) > 20
+    assert int(budget[shown].min()) == 2, "the case as it is and nothing at all"
+    assert not bool(found.minimal[budget < 2].any())
+
+
 def test_budgets_of_one_case_each() -> None:
     needs = subsets(3, 64, 3)
     found = ddmin(every(3, 64), planted(needs), budget=torch.tensor([1000, 0, 10]))

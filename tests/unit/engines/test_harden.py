@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.shards import decode
 from assay.engines import yardstick
@@ -22,35 +21,14 @@ from assay.engines.harden import harden
 from assay.engines.hardened import Hardened
 from assay.outputs.report.build import report
 from assay.outputs.status import readable, run_status
-from assay.subjects.bench import Data, Splits
+from assay.subjects.bench import Data
 from assay.subjects.sources import checkpoint
+from planted import Killed, hairsplitter, numbers, planted
 
 EPS = 0.15
 CHANGES = {"train.epochs": 12, "train.lr": 0.3, "train.batch": 32, "train.schedule": "constant"}
 
 SLOWER: dict[str, Any] = {"changes": CHANGES | {"train.epochs": 4}, "ignore": ("vanishing_gradient", "weak_attacks")}
-
-
-def planted(strong: float) -> Splits:
-    """Two classes told apart by ``strong`` in the first number and by a hair in the second."""
-
-    def part(name: str, n: int, first: int) -> Data:
-        y = torch.arange(first, first + n) % 2
-        sign = 2.0 * y - 1
-        jitter = torch.linspace(-0.02, 0.02, n)
-        x = torch.stack([0.5 + strong * sign + jitter * bool(strong), 0.5 + 0.03 * sign], 1)
-        return Data(f"planted/{name}", Cases.of(x, y), InputSpec((2,), (0.0, 1.0), ("a", "b")))
-
-    return Splits("planted", part("train", 120, 0), part("val", 64, 1), part("test", 72, 0))
-
-
-def hairsplitter() -> nn.Module:
-    """Looks at the second number alone: right on every clean input, wrong after the smallest push."""
-    net = nn.Linear(2, 2)
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor([[0.0, -10.0], [0.0, 10.0]]))
-        net.bias.copy_(torch.tensor([5.0, -5.0]))
-    return net
 
 
 def hardened(strong: float = 0.3, **changed: Any) -> Hardened:
@@ -67,14 +45,6 @@ def hardened(strong: float = 0.3, **changed: Any) -> Hardened:
         "deterministic": True,
     }
     return harden("noise", hairsplitter(), planted(strong), **(given | changed))
-
-
-def numbers(told: Hardened) -> dict[str, Any]:
-    """The result without what depends on the clock and the place."""
-    told_json = told.to_json()
-    for done in told_json["rounds"]:
-        del done["seconds"]
-    return {k: v for k, v in told_json.items() if k not in ("seconds", "run", "model")}
 
 
 def test_a_planted_weakness_is_mended() -> None:
@@ -134,19 +104,6 @@ def test_a_number_that_a_check_spoils_meets_nothing(monkeypatch: pytest.MonkeyPa
     assert told.requirement.met(told.rounds[1].measured.numbers(told.rounds[0].measured))
     assert not told.met
     assert told.best == 0, "a round that can be trusted comes before one that cannot"
-
-
-class Killed:
-    """Stops the work as a kill would, the second time it hears from a phase."""
-
-    def __init__(self, phase: str, number: int) -> None:
-        self.phase, self.number, self.heard = phase, number, 0
-
-    def __call__(self, numbers: Mapping[str, Any]) -> None:
-        if numbers["phase"] == self.phase and numbers.get("round", self.number) == self.number:
-            self.heard += 1
-            if self.heard == 2:
-                raise KeyboardInterrupt
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not() -> None:

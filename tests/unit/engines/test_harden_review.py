@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.requirement import Requirement
 from assay.engines import yardstick
@@ -28,32 +26,11 @@ from assay.outputs.harden_tables import verdict_table, warning_lines
 from assay.outputs.report.build import report
 from assay.outputs.status import readable, run_status
 from assay.outputs.verdicts import outcome
-from assay.subjects.bench import Data, Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import trained_with
+from planted import hairsplitter, planted
 
 CHANGES = {"train.epochs": 12, "train.lr": 0.3, "train.batch": 32, "train.schedule": "constant"}
-
-
-def planted() -> Splits:
-    """Two classes told apart by much in the first number and by a hair in the second."""
-
-    def part(name: str, n: int) -> Data:
-        y = torch.arange(n) % 2
-        sign = 2.0 * y - 1
-        x = torch.stack([0.5 + 0.3 * sign + torch.linspace(-0.02, 0.02, n), 0.5 + 0.03 * sign], 1)
-        return Data(f"planted/{name}", Cases.of(x, y), InputSpec((2,), (0.0, 1.0), ("a", "b")))
-
-    return Splits("planted", part("train", 120), part("val", 64), part("test", 72))
-
-
-def hairsplitter() -> nn.Module:
-    """Looks at the second number alone: right on every clean input, wrong after the smallest push."""
-    net = nn.Linear(2, 2)
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor([[0.0, -10.0], [0.0, 10.0]]))
-        net.bias.copy_(torch.tensor([5.0, -5.0]))
-    return net
 
 
 def hardened(**changed: Any) -> Hardened:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import register
@@ -19,7 +19,9 @@ from assay.engines import hardened
 from assay.engines.evaluation import Share
 from assay.engines.harden import harden
 from assay.engines.hardened import Hardened, Round
+from assay.engines.hardening_words import noise_line
 from assay.engines.measured import Measured
+from assay.engines.numbers_tables import numbers_tables
 from assay.engines.stored import stored_cases
 from assay.engines.yardstick import Yardstick
 from assay.outputs import harden_tables
@@ -28,8 +30,9 @@ from assay.outputs.status import readable, run_status
 from assay.recipes.recipe import Recipe, hardening, resolve
 from assay.stages.trainers.loop import Plan, Watch, fit
 from assay.stages.trainers.shaken import shaken
-from assay.subjects.bench import Data, Splits
+from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
+from planted import Killed, hairsplitter, numbers, planted
 
 EPS = 0.15
 TRAINING = "epochs=6, lr=0.3, batch=32, schedule=constant"
@@ -66,27 +69,6 @@ MENDS = Recipe(name="mends", summary="Trains.", train="spoken", control="plain(l
 PLAIN = Recipe(name="plainly", summary="Trains.", train=f"plain({TRAINING})")
 
 
-def planted() -> Splits:
-    """Two classes told apart by the first number by much and by the second by a hair."""
-
-    def part(name: str, n: int, first: int) -> Data:
-        y = torch.arange(first, first + n) % 2
-        sign = 2.0 * y - 1
-        x = torch.stack([0.5 + 0.3 * sign + torch.linspace(-0.02, 0.02, n), 0.5 + 0.03 * sign], 1)
-        return Data(f"planted/{name}", Cases.of(x, y), InputSpec((2,), (0.0, 1.0), ("a", "b")))
-
-    return Splits("planted", part("train", 120, 0), part("val", 64, 1), part("test", 72, 0))
-
-
-def hairsplitter() -> nn.Module:
-    """Looks at the second number alone: right on every clean input, wrong after the smallest push."""
-    net = nn.Linear(2, 2)
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor([[0.0, -10.0], [0.0, 10.0]]))
-        net.bias.copy_(torch.tensor([5.0, -5.0]))
-    return net
-
-
 def trained(recipe: Recipe = MENDS, **changed: Any) -> Hardened:
     given: dict[str, Any] = {
         "until": "pgd>=0.95, clean_drop<=-1",  # cannot be met
@@ -97,14 +79,6 @@ def trained(recipe: Recipe = MENDS, **changed: Any) -> Hardened:
         "deterministic": True,
     }
     return harden(recipe, hairsplitter(), planted(), **(given | changed))
-
-
-def numbers(told: Hardened) -> dict[str, Any]:
-    """The result without what depends on the clock and the place."""
-    told_json = told.to_json()
-    for done in told_json["rounds"]:
-        del done["seconds"]
-    return {k: v for k, v in told_json.items() if k not in ("seconds", "run", "model")}
 
 
 # The round.
@@ -164,6 +138,8 @@ def test_the_test_part_shows_noise_and_control_beside_it() -> None:
     assert list(columns) == ["before", "noise", "control", "after"]
     assert columns["after"].worst.accuracy > 0.95 > 0.1 > columns["control"].worst.accuracy
     assert told.to_json()["noise"] == columns["noise"].to_json()
+    assert told.test.noise_json().items() <= told.to_json().items()
+    assert told.to_json()["static_over_noise"]["ci95"][0] > 0, "noise mends nothing here"
     assert told.noise == columns["noise"]
     weights = {name: checkpoint.read(told.run / f"models/{name}.safetensors")[0] for name in MODELS}
     nets = {name: hairsplitter() for name in MODELS}
@@ -233,17 +209,45 @@ def test_controls_learn_from_what_was_held_out(monkeypatch: pytest.MonkeyPatch) 
     assert told["held_out"] == apart.held_out.fingerprint() if apart.held_out else False
 
 
-@pytest.mark.parametrize(
-    ("noise", "after", "said"), [(50, 55, True), (90, 50, True), (20, 80, False), (None, 80, False)]
-)
-def test_it_is_said_where_noise_does_as_well(noise: int | None, after: int, said: bool) -> None:
-    def measured(right: int) -> Measured:
-        worst, static = Share(30, 100), Share(right, 100)
-        return Measured(Share(100, 100), {"pgd": worst}, worst, {"pgd": static}, static)
+DOES = "static: random noise of the same size on the same weights does as well: this is no sign of robustness"
+APART = "static: after is not told apart from random noise of the same size on the same weights"
 
-    test = hardened.Tested(measured(10), measured(after), None, 1, noise=None if noise is None else measured(noise))
-    assert test.noise_does == said
+
+@pytest.mark.parametrize(
+    ("noise", "after", "n", "does", "line", "over"),
+    [
+        (45, 40, 50, True, DOES, (-0.1, -0.242097, 0.043432)),
+        (20, 20, 50, True, DOES, (0.0, -0.185608, 0.185608)),
+        (20, 21, 50, False, f"{APART} (+2.0 points, 95 % interval -16.7 to 20.5)", (0.02, -0.167175, 0.205222)),
+        (20, 29, 50, False, f"{APART} (+18.0 points, 95 % interval -1.5 to 35.7)", (0.18, -0.015057, 0.356902)),
+        (20, 30, 50, False, "", (0.2, 0.004576, 0.375244)),
+        (40, 58, 100, False, "", (0.18, 0.041455, 0.309132)),
+    ],
+)
+def test_what_is_said_of_the_noise(
+    noise: int, after: int, n: int, does: bool, line: str, over: tuple[float, float, float]
+) -> None:
+    test = hardened.Tested(measured(5, n), measured(after, n), None, 1, noise=measured(noise, n))
+    assert test.noise_does == does
+    assert noise_line(test) == line
+    assert test.over_noise == pytest.approx(over, abs=1e-6)
+    told = {"difference": over[0], "ci95": list(over[1:])}
+    assert test.noise_json() == {"noise_does_as_well": does, "static_over_noise": told}
+    note = numbers_tables(test, {"data": "d", "n": n, "eps": None, "seed": 0})["static"]["note"]
+    assert (f"Static: {line[8:]}." in note) == bool(line)
+    assert note.count("on the same weights") == bool(line)
     assert hardened.Tested.of_json(json.loads(json.dumps(test.to_json()))) == test
+
+
+def measured(right: int, n: int) -> Measured:
+    """So many right, static; white box all alike."""
+    worst, static = Share(30, n), Share(right, n)
+    return Measured(Share(n, n), {"pgd": worst}, worst, {"pgd": static}, static)
+
+
+def test_without_noise_nothing_is_said_of_it() -> None:
+    test = hardened.Tested(measured(5, 50), measured(20, 50), None, 1)
+    assert (test.noise_does, test.over_noise, test.noise_json(), noise_line(test)) == (False, None, {}, "")
 
 
 # Runs of before.
@@ -267,18 +271,6 @@ def test_old_runs_are_read_as_they_are() -> None:
 
 
 # What survives.
-
-
-class Killed:
-    """Stops the work as a kill would, the second time it hears from a phase."""
-
-    def __init__(self, phase: str) -> None:
-        self.phase, self.heard = phase, 0
-
-    def __call__(self, told: Mapping[str, Any]) -> None:
-        self.heard += told["phase"] == self.phase
-        if self.heard == 2:
-            raise KeyboardInterrupt
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not() -> None:

@@ -23,23 +23,8 @@ from assay.engines.select import load_selection, select
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
-
-SPEC = InputSpec((2,), (0.0, 1.0), ("low", "high"))
-
-
-class Threshold(nn.Module):
-    def __init__(self, level: float = 0.5) -> None:
-        super().__init__()
-        self.level = nn.Parameter(torch.tensor(level))
-
-    def forward(self, x: Tensor) -> Tensor:
-        above = x.mean(1, keepdim=True) - self.level
-        return torch.cat([-above, above], 1)
-
-
-def line(n: int = 60) -> Data:
-    x = torch.linspace(0.3, 0.7, n)[:, None].repeat(1, 2)
-    return Data("line", Cases.of(x, (x.mean(1) > 0.5).long()), SPEC)
+from planted import hairsplitter
+from thresholds import Threshold, line
 
 
 @pytest.fixture
@@ -334,13 +319,6 @@ def hardened(model: str | nn.Module) -> Path:
         device="cpu",
     )
     return told.run
-
-
-def hairsplitter() -> nn.Module:
-    """Right on every seed, wrong after the smallest push."""
-    net = nn.Linear(2, 2)
-    net.load_state_dict({"weight": torch.tensor([[0.0, -10.0], [0.0, 10.0]]), "bias": torch.tensor([5.0, -5.0])})
-    return net
 
 
 @pytest.fixture

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import assay
 from assay.core import store, userfile
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
 from assay.engines import shrink as module
 from assay.engines.found import Found, load_failures
 from assay.engines.shrink import load_shrunk, shrink
 from assay.engines.shrunk import shrunk
-from assay.subjects.bench import Data
 from assay.subjects.sources.load import load_target
+from thresholds import Threshold, line
 
 
 @pytest.fixture
@@ -130,23 +129,8 @@ def test_a_run_that_found_more_is_shrunk_anew(weights: Path) -> None:
     assert torch.equal(load_shrunk(store.read(more.run), 1).cases.x, first.cases.x)
 
 
-class Threshold(nn.Module):
-    def __init__(self, level: float = 0.5) -> None:
-        super().__init__()
-        self.level = nn.Parameter(torch.tensor(level))
-
-    def forward(self, x: Tensor) -> Tensor:
-        above = x.mean(1, keepdim=True) - self.level
-        return torch.cat([-above, above], 1)
-
-
-def line(n: int = 60) -> Data:
-    x = torch.linspace(0.3, 0.7, n)[:, None].repeat(1, 6)
-    return Data("line", Cases.of(x, (x.mean(1) > 0.5).long()), InputSpec((6,), (0.0, 1.0), ("low", "high")))
-
-
 def test_a_live_model_is_given_again_and_another_may_not_fail() -> None:
-    found = assay.fuzz("noise", Threshold(), line(), run="live", eps=0.15)
+    found = assay.fuzz("noise", Threshold(), line(width=6), run="live", eps=0.15)
     with pytest.raises(UsageError, match="give --model"):
         shrink("live")
     made = shrink("live", model=Threshold())
@@ -182,7 +166,7 @@ def test_models_that_are_compared_are_found_again(weights: Path, tmp_path: Path)
 def test_live_models_that_were_compared_are_asked_for(weights: Path) -> None:
     changes = {"oracle": "disagree", "seeds": "agreed"}
     sibling = Threshold(0.45)
-    assay.fuzz("noise", Threshold(), line(), run="live", eps=0.2, siblings=[sibling], changes=changes)
+    assay.fuzz("noise", Threshold(), line(width=6), run="live", eps=0.2, siblings=[sibling], changes=changes)
     with pytest.raises(UsageError, match="--with MODEL"):
         shrink("live", model=Threshold())
     assert shrink("live", model=Threshold(), siblings=[sibling]).failing
@@ -201,7 +185,7 @@ def test_an_oracle_of_the_users_own_decides_and_its_code_counts(tmp_path: Path) 
         module._digest.cache_clear()
 
     written(0)
-    assay.fuzz("noise", Threshold(), line(), run="own", eps=0.15, changes={"oracle": f"{file}:moved"})
+    assay.fuzz("noise", Threshold(), line(width=6), run="own", eps=0.15, changes={"oracle": f"{file}:moved"})
     first = shrink("own", model=Threshold())
     assert first.failing
     assert bool((first.cases.x[:, 0] != first.cases.x[:, 2]).all())

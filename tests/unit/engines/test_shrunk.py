@@ -166,6 +166,18 @@ def test_a_budget_over_both_passes_leaves_a_failure() -> None:
         assert bool(made.info["failing"].all())
 
 
+def test_a_later_pass_with_one_question_left_shows_nothing() -> None:
+    """One pixel has changed and is needed: each pass asks about the case as it is and about its seed."""
+    bench = bench_of(Watched([7], 0.5), (1, 4, 4))
+    x = torch.zeros(1, 1, 4, 4)
+    x[0, 0, 1, 3] = 1.0
+    for budget, asked, minimal in ((1, 1, False), (2, 2, False), (3, 3, False), (4, 4, True), (9, 4, True)):
+        made = shrunk(bench, failing(x), by="blocks(side=2),pixels", budget=budget)
+        assert torch.equal(made.x, x)
+        assert (made.info["questions"].tolist(), made.info["minimal"].tolist()) == ([asked], [minimal]), budget
+        assert made.info["failing"].tolist() == [True]
+
+
 def test_inputs_and_budgets_that_cannot_be() -> None:
     bench = bench_of(Watched([1], 0.5), (3,))
     with pytest.raises(UsageError, match=r"seeds lie within \[-1, 3\]; 1 do not, the first is 1"):

@@ -1,42 +1,25 @@
 """DARE: a toy whose answer is known, what may not move, how the learning rate is chosen, how it resumes."""
 
-import copy
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind
-from assay.stages.trainers.dare import RATES, Dare, tuned
-from assay.stages.trainers.loop import State, Unwatched
+from assay.stages.slicing import Slice
+from assay.stages.trainers.dare import RATES, Dare, regression, tuned
+from assay.stages.trainers.loop import Unwatched
 from assay.subjects.bench import Data, Splits
+from assay.subjects.cut import cut_of
 from assay.subjects.history import Snapshots
+from assay.subjects.sources.module import ModuleTarget
+from watching import StateKeeper
 
 SPEC = InputSpec((3,), (0.0, 1.0), ("a", "b", "c"))
-
-
-class Keeper(Unwatched):
-    """Keeps every state and note, and goes on from ``start``."""
-
-    def __init__(self, start: State | None = None) -> None:
-        self.start = start
-        self.states: list[State] = []
-        self.notes: dict[str, Any] = {}
-
-    def resume(self) -> State | None:
-        return self.start
-
-    def epoch(self, state: State, net: nn.Module) -> None:
-        self.states.append(copy.deepcopy(state))  # as a file would hold it
-
-    def note(self, facts: Mapping[str, Any]) -> None:
-        self.notes |= facts
 
 
 def toy() -> nn.Sequential:
@@ -90,7 +73,7 @@ QUICK = Dare(layer="1", slice="all", epochs=40, lr=0.05, batch=32, patience=0)
 
 
 def test_a_class_that_the_past_knew_better_is_restored_and_others_stay() -> None:
-    now, fresh, keeper = broken(toy()), cases(300, 5), Keeper()
+    now, fresh, keeper = broken(toy()), cases(300, 5), StateKeeper()
     assert right(now, fresh).tolist() == [1.0, 1.0, 0.0]
     made = tuned(now, data(), history(), QUICK, rng=Stream(0), watch=keeper)
     assert right(made, fresh).tolist() == [1.0, 1.0, 1.0]
@@ -106,15 +89,15 @@ def test_a_class_that_the_past_knew_better_is_restored_and_others_stay() -> None
 
 
 def test_the_held_out_part_is_mined_where_there_is_one() -> None:
-    keeper = Keeper()
+    keeper = StateKeeper()
     splits = replace(data(), held_out=Data("rest", cases(90, 7), SPEC))
     tuned(broken(toy()), splits, history(), replace(QUICK, epochs=1), rng=Stream(0), watch=keeper)
     assert keeper.notes["inputs"] + keeper.notes["checked"] == 90
     assert keeper.notes["inputs_from"] == "held-out part"
-    keeper = Keeper()
+    keeper = StateKeeper()
     tuned(broken(toy()), data(), history(), replace(QUICK, epochs=1), rng=Stream(0), watch=keeper)
     assert keeper.notes["inputs"] + keeper.notes["checked"] == 600
-    assert "trained on these" in keeper.notes["inputs_from"]
+    assert "training part" in keeper.notes["inputs_from"]
 
 
 @pytest.mark.parametrize("slice", ["units", "random", "all"])
@@ -139,7 +122,7 @@ def test_what_is_outside_of_the_slice_and_statistics_do_not_move(slice: str) -> 
 
 
 def test_the_learning_rate_is_chosen_by_accuracy_on_inputs_never_learned_from() -> None:
-    keeper = Keeper()
+    keeper = StateKeeper()
     how = replace(QUICK, lr=None, epochs=2)
     made = tuned(broken(toy()), data(), history(), how, rng=Stream(0), watch=keeper)
     log = keeper.states[-1].log
@@ -152,16 +135,16 @@ def test_the_learning_rate_is_chosen_by_accuracy_on_inputs_never_learned_from() 
 @pytest.mark.parametrize("done", range(1, 7))
 def test_a_stopped_work_goes_on_and_ends_the_same(done: int) -> None:
     how = replace(QUICK, lr=None, epochs=2)
-    whole = Keeper()
+    whole = StateKeeper()
     made = tuned(broken(toy()), data(), history(), how, rng=Stream(0), watch=whole)
-    rest = Keeper(whole.states[done - 1])
+    rest = StateKeeper(whole.states[done - 1])
     again = tuned(broken(toy()), data(), history(), how, rng=Stream(0), watch=rest)
     assert len(rest.states) == 6 - done
     assert all(torch.equal(again.state_dict()[k], v) for k, v in made.state_dict().items())
 
 
 def test_patience_ends_a_trial() -> None:
-    keeper = Keeper()
+    keeper = StateKeeper()
     net = toy()  # nothing to gain: past and present differ by a hair in class c
     past = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     past["0.weight"][4:] *= 1.0001
@@ -182,24 +165,98 @@ def test_the_classifier_itself_moves_without_the_transformation_but_not_its_firs
 
 
 def test_a_count_limits_the_inputs_used() -> None:
-    keeper = Keeper()
+    keeper = StateKeeper()
     tuned(broken(toy()), data(), history(), replace(QUICK, epochs=1, count=17), rng=Stream(0), watch=keeper)
     assert keeper.notes["used"] == 17
 
 
 def test_without_history_snapshots_are_made_and_said_to_be_ours() -> None:
-    keeper = Keeper()
+    keeper = StateKeeper()
     fit = bind("trainer", "dare", {"layer": "1", "slice": "all", "epochs": 1})
     fit(broken(toy()), data(), None, rng=Stream(0), watch=keeper)
     assert keeper.notes["history_made"] is True
     assert keeper.notes["history"].startswith("made by us")
 
 
+def test_units_outside_of_the_slice_are_not_in_the_loss() -> None:
+    net, some, rows = toy(), cases(12), torch.arange(12)
+    cut = cut_of(ModuleTarget(net, SPEC), "1")
+    chosen = Slice({}, torch.tensor([True, False, False, True, False, False]))
+
+    def loss(moved: int) -> float:
+        wanted = cut.output(net, some.x).detach()
+        wanted[:, moved] += 2.0
+        return regression(net, cut, chosen, wanted).loss(net, some.x, some.y, rows).item()
+
+    assert [loss(unit) for unit in range(6)] == [2.0, 0.0, 0.0, 2.0, 0.0, 0.0]  # 4 in one of the two that count
+
+
+def test_unlabelled_inputs_are_not_mined_and_since_counts() -> None:
+    some = cases(90, 7)
+    some.y[:30] = UNLABELLED
+    keeper = StateKeeper()
+    splits = replace(data(), held_out=Data("rest", some, SPEC))
+    tuned(broken(toy()), splits, history(), replace(QUICK, epochs=1), rng=Stream(0), watch=keeper)
+    assert keeper.notes["inputs"] + keeper.notes["checked"] == 60
+    with pytest.raises(NothingToTest, match="no other epoch"):  # epoch 2 of 3 was the good one
+        tuned(broken(toy()), splits, history(), replace(QUICK, since=0.9), rng=Stream(0), watch=Unwatched())
+
+
+@pytest.mark.parametrize(("name", "layer"), [("dare_last", "softmax"), ("dare_noslice", "1"), ("dare", "1")])
+def test_variants_are_cut_where_they_say(name: str, layer: str) -> None:
+    keeper = StateKeeper()
+    params = {"epochs": 1} | ({} if name == "dare_last" else {"layer": "1"})
+    bind("trainer", name, params)(broken(toy()), data(), None, rng=Stream(0), watch=keeper)
+    assert keeper.notes["layer"] == layer
+    if name == "dare_last":
+        assert keeper.notes["sliced"]["units"] == 3  # every class
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+def test_first_layers_are_those_that_run_first(head_first: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"stem": (3, 8), "body": (8, 8), "head": (8, 3)}
+            for name in reversed(sizes) if head_first else sizes:
+                self.add_module(name, nn.Linear(*sizes[name]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            stem, body, head = (self.get_submodule(name) for name in ("stem", "body", "head"))
+            out: Tensor = head(body(stem(x).relu()).relu())
+            return out
+
+    torch.manual_seed(1)
+    net = Net()
+    past = {1: {name: 2 * tensor for name, tensor in net.state_dict().items()}}
+    how = Dare(transform=False, lr=0.01, epochs=1)
+    made = tuned(net, data(), Snapshots.of_weights(past), how, rng=Stream(0), watch=Unwatched()).state_dict()
+    still = {name for name, tensor in net.state_dict().items() if torch.equal(tensor, made[name])}
+    assert still == {"stem.weight", "stem.bias"}
+
+
+def test_a_net_of_one_layer_has_nothing_frozen() -> None:
+    net = nn.Linear(3, 3)
+    past = {1: {name: 2 * tensor for name, tensor in net.state_dict().items()}}
+    how = Dare(transform=False, lr=0.01, epochs=1)
+    made = tuned(net, data(), Snapshots.of_weights(past), how, rng=Stream(0), watch=Unwatched()).state_dict()
+    assert not torch.equal(made["weight"], net.state_dict()["weight"])
+
+
 def test_refusals() -> None:
     now = broken(toy())
-    with pytest.raises(NothingToTest, match="no past epoch"):
+    with pytest.raises(NothingToTest, match="no other epoch"):
         tuned(now, data(), Snapshots.of_weights({1: dict(now.state_dict())}), QUICK, rng=Stream(0), watch=Unwatched())
-    for wrong in ({"share": 0.0}, {"count": -1}, {"epochs": 0}, {"lr": -1.0}, {"batch": 0}, {"patience": -1}):
+    for wrong in (
+        {"share": 0.0},
+        {"count": -1},
+        {"epochs": 0},
+        {"lr": -1.0},
+        {"batch": 0},
+        {"patience": -1},
+        {"slice": "unit"},
+        {"since": 1.5},
+    ):
         with pytest.raises(UsageError):
             tuned(now, data(), history(), replace(QUICK, **wrong), rng=Stream(0), watch=Unwatched())
     fit = bind("trainer", "dare", {})

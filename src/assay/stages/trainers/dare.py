@@ -1,11 +1,11 @@
 """DARE: the classifier cut to a regression model and tuned towards what its own past did better (Zhang et al. 2022).
 
 No adversarial example is used. Three stages: cut, and choose the weights that may move; mine the history of training
-for inputs on which a past epoch was surer of the true class, whose inner output becomes the target; tune by squared
+for inputs on which another epoch was surer of the true class, whose inner output becomes the target; tune by squared
 error, and the classifier has the new weights.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,17 +17,17 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.modes import eval_mode
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, register
+from assay.stages.links import chain_of
 from assay.stages.mining import Mined, mined, targets
-from assay.stages.slicing import Slice, slice_of
+from assay.stages.slicing import Slice, check_kind, slice_of
 from assay.stages.trainers.loop import Plan, Task, Watch, accuracy
 from assay.stages.trainers.made_history import made_history
 from assay.stages.trainers.trials import best_rate
 from assay.subjects.bench import Data, Splits
-from assay.subjects.cut import Cut, cut_of
-from assay.subjects.history import Snapshots
-from assay.subjects.kinds import kind_of
-from assay.subjects.layers import LOGITS, SOFTMAX
-from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.cut import Cut, cut_of, placed
+from assay.subjects.history import Snapshots, check_since
+from assay.subjects.layers import layers_of
+from assay.subjects.sources.module import ModuleTarget, Normalised
 
 RATES = (1e-6, 1e-5, 1e-4)  # of which one is chosen
 CHECKED = 0.1  # of the held-out inputs choose the learning rate and the epoch, and are never learned from
@@ -52,6 +52,8 @@ class Dare:
     def check(self) -> None:
         if not 0 < self.share <= 1:
             raise UsageError(f"share must be in (0, 1], got {self.share}")
+        check_kind(self.slice)
+        check_since(self.since)
         if self.count < 0 or self.patience < 0:
             raise UsageError(f"count {self.count} and patience {self.patience} must not be negative")
         Plan(self.epochs, self.batch, 1e-3 if self.lr is None else self.lr).check()
@@ -76,7 +78,7 @@ def dare(
     lr: float | None = None,
     patience: int = 3,
 ) -> nn.Module:
-    """Squared error towards the inner outputs of surer past epochs; moves a slice of the weights before the cut.
+    """Squared error towards the inner outputs of surer epochs; moves a slice of the weights before the cut.
 
     ``history`` is the folder that ``assay train --history`` wrote; without one, snapshots of a short training stand in.
     The net is cut after ``layer``; weights of the ``slice`` (units, all, random or links) before it move. Epochs from
@@ -97,12 +99,15 @@ def dare_last(
     watch: Watch,
     history: str = "",
     slice: str = "units",
+    since: float = 0.5,
+    count: int = 0,
     epochs: int = 10,
     batch: int = 128,
     lr: float | None = None,
+    patience: int = 3,
 ) -> nn.Module:
-    """DARE with the cut at the end of the net: past probabilities as targets."""
-    how = Dare(layer="softmax", slice=slice, epochs=epochs, batch=batch, lr=lr)
+    """DARE with the cut at the end of the net: probabilities of other epochs as targets."""
+    how = Dare("softmax", slice, since=since, count=count, epochs=epochs, batch=batch, lr=lr, patience=patience)
     return _with_history(module, data, extra, history, how, rng, watch)
 
 
@@ -116,12 +121,15 @@ def dare_noslice(
     watch: Watch,
     history: str = "",
     layer: str = "auto",
+    since: float = 0.5,
+    count: int = 0,
     epochs: int = 10,
     batch: int = 128,
     lr: float | None = None,
+    patience: int = 3,
 ) -> nn.Module:
     """DARE without slicing: every weight before the cut moves."""
-    how = Dare(layer, "all", epochs=epochs, batch=batch, lr=lr)
+    how = Dare(layer, "all", since=since, count=count, epochs=epochs, batch=batch, lr=lr, patience=patience)
     return _with_history(module, data, extra, history, how, rng, watch)
 
 
@@ -134,22 +142,30 @@ def dare_notransform(
     rng: Stream,
     watch: Watch,
     history: str = "",
+    since: float = 0.5,
+    count: int = 0,
     epochs: int = 10,
     batch: int = 128,
     lr: float = 1e-4,
+    patience: int = 3,
 ) -> nn.Module:
     """The mined inputs without the transformation: the classifier itself, squared error to one-hot labels."""
-    how = Dare(epochs=epochs, batch=batch, lr=lr, transform=False)
+    how = Dare(since=since, count=count, epochs=epochs, batch=batch, lr=lr, patience=patience, transform=False)
     return _with_history(module, data, extra, history, how, rng, watch)
 
 
 def refuse(trainer: Bound, target: ModuleTarget) -> None:
-    """Refuse a history or a layer that cannot be this model's, before hours are spent on other things."""
+    """Refuse parameters, a history or a layer that cannot be this model's, before hours are spent on other things."""
     told = trainer.params
+    how = Dare(**{field.name: told[field.name] for field in fields(Dare) if field.name in told})
+    how.check()
     if told.get("history"):
-        Snapshots.of_folder(told["history"], target.module)
+        snapshots = Snapshots.of_folder(told["history"], target.module)
+        snapshots.read(snapshots.epochs[-1])
     if "layer" in told:
-        cut_of(target, told["layer"])
+        cut = cut_of(target, how.layer)
+        if how.slice == "links":
+            chain_of(target.module, cut, target.spec)
 
 
 def _with_history(
@@ -172,10 +188,12 @@ def tuned(module: nn.Module, data: Splits, snapshots: Snapshots, how: Dare, *, r
     back = rng.at("check").rows(cases.origin).uniform(()) < CHECKED
     learn, check = cases[~back], cases[back]
     found = mined(module, snapshots, learn, since=0.0 if snapshots.made else how.since, chunks=chunks)
-    if not len(check) or not len(found):
+    if not len(check):
+        raise NothingToTest(f"{len(cases)} labelled inputs are too few to keep some of them back; give more")
+    if not len(found):
         raise NothingToTest(
-            f"no past epoch of {snapshots.source} was surer of the true class of any of {len(learn)} inputs; "
-            "mine earlier epochs (since=0), or keep the history of a longer training"
+            f"no other epoch of {snapshots.source} was surer of the true class of any of {len(learn)} inputs; "
+            "mine earlier epochs too (since=0), or keep the history of a longer training"
         )
     found = _drawn(found, how.count, rng)
     notes = _notes(module, data, snapshots, found, learn, check)
@@ -184,10 +202,10 @@ def tuned(module: nn.Module, data: Splits, snapshots: Snapshots, how: Dare, *, r
         profiled = data.part("train").cases.to(target.device)
         chosen = slice_of(how.slice, module, cut, profiled, target.spec, share=how.share, rng=rng, chunks=chunks)
         wanted = targets(module, snapshots, learn, found, cut, chunks=chunks)
-        task = _regression(module, cut, chosen, wanted)
+        task = regression(module, cut, chosen, wanted)
         watch.note(notes | {"layer": cut.layer, "slice": how.slice, "sliced": chosen.counts()})
     else:
-        task = _classification(module)
+        task = _classification(target)
         watch.note(notes | {"layer": "none: the classifier itself", "slice": "none"})
     plan = Plan(how.epochs, how.batch, schedule="constant")
     rates = RATES if how.lr is None else (how.lr,)
@@ -208,12 +226,10 @@ def _drawn(found: Mined, count: int, rng: Stream) -> Mined:
     return found[order.sort().values.to(found.rows.device)]
 
 
-def _regression(module: nn.Module, cut: Cut, chosen: Slice, wanted: Tensor) -> Task:
+def regression(module: nn.Module, cut: Cut, chosen: Slice, wanted: Tensor) -> Task:
     """Squared error to the targets at the cut, in the units of the slice; what is outside of it is put back."""
     start = {name: weight.detach().clone() for name, weight in module.named_parameters()}
-    # At the end of the net a unit is a class, and of those none is left out.
-    kept = torch.ones_like(chosen.units) if cut.layer in (LOGITS, SOFTMAX) else chosen.units
-    units = kept.nonzero().flatten().to(wanted.device)
+    units = chosen.units.nonzero().flatten().to(wanted.device)
     axis = -1 if cut.channels_last else 1
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
@@ -223,12 +239,13 @@ def _regression(module: nn.Module, cut: Cut, chosen: Slice, wanted: Tensor) -> T
     return Task(loss, lambda net: chosen.put_back(net, start), tuple(chosen.moves), still=True)
 
 
-def _classification(module: nn.Module) -> Task:
-    """Squared error of the probabilities to one-hot labels; the first layers do not move."""
-    weighted = [name for name, part in module.named_modules() if kind_of(part) in ("conv", "dense")]
-    first = f"{weighted[int(len(weighted) * FROZEN)]}." if weighted else ""
-    names = [name for name, _ in module.named_parameters()]
-    moving = tuple(names[next(i for i, name in enumerate(names) if name.startswith(first)) :])
+def _classification(target: ModuleTarget) -> Task:
+    """Squared error of the probabilities to one-hot labels; the first layers, as they are run, do not move."""
+    weighted = [layer for layer in layers_of(target, "auto").each if layer.kind in ("conv", "dense")]
+    parts = [placed(part)[0] for layer in weighted[: int(len(weighted) * FROZEN)] for part in layer.parts]
+    own = "net." if isinstance(target.module, Normalised) else ""
+    frozen = tuple(f"{own}{part}." for part in parts)
+    moving = tuple(name for name, _ in target.module.named_parameters() if not name.startswith(frozen))
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         out: Tensor = net(x).float().softmax(1)
@@ -249,7 +266,7 @@ def _notes(
         "history_made": snapshots.made,
         "epochs_mined": [int(found.epoch.min()), int(found.epoch.max())],
         "inputs": len(learn),
-        "inputs_from": "held-out part" if held else "training part: the model was trained on these",
+        "inputs_from": "held-out part" if held else "training part: none of it is known to be held out",
         "used": len(found),
         "used_wrong": int((~found.right).sum()),
         "confidence": [round(float(found.before.mean()), 5), round(float(found.confidence.mean()), 5)],

@@ -234,7 +234,7 @@ class _Run:
             torch.manual_seed(here.at("dropout").generator().initial_seed())
             for i, start in enumerate(starts):
                 rows = order[start : start + plan.batch]
-                if len(rows) == 1 and n > 1:
+                if len(rows) == 1 and n > 1 and self.net.training:
                     continue  # batch normalisation cannot learn from one case
                 rate = plan.lr * _rate(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
                 graphed.set_rate(self.optimiser, rate)
