@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.registry import Bound, bind, lookup, names
-from assay.core.specs import Params, Step, canonical, did_you_mean, python_file
+from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, step
 from assay.core.units import budget
 from assay.recipes.steps import change_list, change_one, maybe, members
 
@@ -204,7 +204,9 @@ def _check_guides(guides: Mapping[str, Bound], words: Mapping[str, str]) -> None
 
 
 def finds_cases(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
-    """Whether a recipe has a mutator, as it is or by these changes; without one it only trains."""
+    """Whether a recipe has a mutator, as it is or by these changes (``none``); without one it only trains."""
+    if "mutate" in changes and changes["mutate"] != "none":
+        return bool(step(changes["mutate"])[0])  # an empty text is a slip, and refused
     return bool(maybe(changes.get("mutate", recipe.mutate))[0])
 
 

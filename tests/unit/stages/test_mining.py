@@ -95,7 +95,7 @@ def test_a_folder_is_read_by_epoch_and_must_fit(tmp_path: Path) -> None:
     assert snapshots.read(10)["net.0.weight"].tolist() == [[2.0, 0.0], [0.0, 1.0]]
     module.load_state_dict(dict(snapshots.read(9)))
     assert snapshots.fingerprint == Snapshots.of_folder(tmp_path, module).fingerprint
-    with pytest.raises(UsageError, match="mean and std"):
+    with pytest.raises(UsageError, match="another training: its net has mean"):
         Snapshots.of_folder(tmp_path, Normalised(net(NOW), [0.5], [0.3]))
     with pytest.raises(UsageError, match="do not fit"):
         Snapshots.of_folder(tmp_path, Normalised(nn.Sequential(nn.Linear(2, 3)), [0.5], [0.25])).read(9)
