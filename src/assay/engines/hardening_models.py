@@ -19,20 +19,20 @@ from assay.engines.training_files import History, TrainingWatch
 from assay.stages.trainers.loop import State, rank
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
-from assay.subjects.sources.module import ModuleTarget, Normalised
+from assay.subjects.sources.module import ModuleTarget, behind, moments_of
 
 Progress = Callable[[Mapping[str, Any]], None]
 
 
 def facts_of(model: object, target: ModuleTarget) -> dict[str, Any]:
     """What a checkpoint of this net says of itself, so that it loads as the net itself does."""
-    module, spec = target.module, target.spec
+    spec, (mean, std) = target.spec, moments_of(target.module)
     facts: dict[str, Any] = {
         "shape": list(spec.shape),
         "bounds": list(spec.bounds),
         "classes": list(spec.classes),
-        "mean": module.mean.tolist() if isinstance(module, Normalised) else [],
-        "std": module.std.tolist() if isinstance(module, Normalised) else [],
+        "mean": mean,
+        "std": std,
     }
     if not isinstance(model, str):
         return facts
@@ -73,13 +73,13 @@ class Models:
         self.folder.file(file)  # checks it against the journal
         weights, _ = checkpoint.read(self.folder.path / file)
         module = copy.deepcopy(self.original.module)
-        checkpoint.load_into(_inner(module), weights, self.folder.path / file)
+        checkpoint.load_into(behind(module), weights, self.folder.path / file)
         return ModuleTarget(module, self.original.spec, self.original.device)
 
     def encoded(self, module: nn.Module, **facts: Any) -> bytes:
         """The module as a checkpoint that says where it comes from."""
         told = {**self.facts, **facts, "hardening": {**self.mark, **facts.get("hardening", {})}}
-        return checkpoint.encode(_inner(module).state_dict(), told)
+        return checkpoint.encode(behind(module).state_dict(), told)
 
     def trained(
         self,
@@ -151,8 +151,3 @@ def _drop_other(file: Path, training: Mapping[str, Any]) -> None:
         told = None
     if told != training:
         file.unlink()
-
-
-def _inner(module: nn.Module) -> nn.Module:
-    """The net itself: what normalises its inputs is told in the facts, not in the weights."""
-    return module.net if isinstance(module, Normalised) else module

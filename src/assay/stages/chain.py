@@ -10,7 +10,8 @@ from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
 from assay.stages.joints import Joint, Joints, Spot
-from assay.subjects.layers import behind, trial_of
+from assay.subjects.layers import trial_of
+from assay.subjects.sources.module import behind
 
 
 def folded(taken: Tensor, before: Spot) -> Tensor:

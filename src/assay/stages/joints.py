@@ -17,8 +17,8 @@ from assay.core.cases import InputSpec
 from assay.core.modes import eval_mode
 from assay.subjects.cut import Cut, placed
 from assay.subjects.kinds import kind_of
-from assay.subjects.layers import LOGITS, SOFTMAX, Layer, behind, labelled, layers_of, means, tensor_of, trial_of
-from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.layers import LOGITS, SOFTMAX, Layer, labelled, layers_of, means, tensor_of, trial_of
+from assay.subjects.sources.module import ModuleTarget, behind
 
 ANSWER = ""  # the name of the spot that is the cut's own output
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
 from assay.core.specs import did_you_mean
-from assay.subjects.layers import LOGITS, SOFTMAX, Layer, behind, body_of, layers_of, tensor_of, trial_of
-from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.layers import LOGITS, SOFTMAX, Layer, body_of, layers_of, tensor_of, trial_of
+from assay.subjects.sources.module import ModuleTarget, behind
 
 FEW = 3  # dense layers that may follow the last convolution of a convolutional net; transformers have more
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from assay.core.errors import UsageError
+from assay.core.files import sha256
 from assay.subjects.sources import checkpoint
-from assay.subjects.sources.module import Normalised
+from assay.subjects.sources.module import before, behind, moments_of
 
 ENDINGS = (".safetensors", ".pt", ".pth")
 
@@ -41,13 +42,13 @@ class Snapshots:
                 f"{folder} holds no history: a folder of epoch-0001.safetensors, epoch-0002.safetensors, … as "
                 "assay train --history keeps them"
             )
-        inner, before = (module.net, "net.") if isinstance(module, Normalised) else (module, "")
         for path in files.values():
             _check_moments(checkpoint.read_meta(path), module, path)
 
         def read(epoch: int) -> Weights:
             weights, _ = checkpoint.read(files[epoch])
-            return {before + name: tensor for name, tensor in checkpoint.fitted(inner, weights, files[epoch]).items()}
+            own = checkpoint.fitted(behind(module), weights, files[epoch])
+            return {before(module) + name: tensor for name, tensor in own.items()}
 
         return Snapshots(tuple(sorted(files)), read, str(folder), fingerprint=fingerprint(folder))
 
@@ -74,10 +75,11 @@ def check_since(share: float) -> None:
 
 
 def fingerprint(folder: str | Path) -> str:
-    """A digest of which epochs there are and what they say of themselves; weights are not read."""
+    """A digest of which epochs there are and what they say of themselves; of their content where they say nothing."""
     digest = hashlib.sha256()
     for path in epochs_in(folder).values():
-        told = [path.name, path.stat().st_size, checkpoint.read_meta(path)]
+        meta = checkpoint.read_meta(path)
+        told = [path.name, path.stat().st_size, meta or sha256(path.read_bytes())]
         digest.update(json.dumps(told, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
@@ -104,7 +106,7 @@ def _check_moments(told: Mapping[str, object], module: nn.Module, path: Path) ->
     """Refuse a history of nets that normalise otherwise: its inner outputs would mean other inputs."""
     if "mean" not in told or "std" not in told:
         return
-    own = [module.mean.tolist(), module.std.tolist()] if isinstance(module, Normalised) else [[], []]
+    own = moments_of(module)
     there = [told["mean"], told["std"]]
     if any(not _close(a, b) for a, b in zip(own, there, strict=True)):
         mean, std = ([round(v, 6) for v in values] for values in own)

@@ -21,7 +21,7 @@ from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, split
 from assay.subjects.kinds import channels_last, kind_of, mean_incoming, norms_last_axis
-from assay.subjects.sources.module import ModuleTarget, Normalised
+from assay.subjects.sources.module import ModuleTarget, behind
 from assay.subjects.target import Target, require
 
 LOGITS, SOFTMAX = "logits", "softmax"  # taken from the answer, whatever module gives it
@@ -125,13 +125,8 @@ def trial_of(spec: InputSpec, device: torch.device) -> Tensor:
 
 
 def body_of(target: ModuleTarget) -> nn.Module:
-    """The net behind its normalisation: names of modules are those its author gave."""
+    """The target's net behind its normalisation."""
     return behind(target.module)
-
-
-def behind(module: nn.Module) -> nn.Module:
-    """The same of a module."""
-    return module.net if isinstance(module, Normalised) else module
 
 
 @contextmanager

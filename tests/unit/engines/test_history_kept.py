@@ -89,3 +89,5 @@ def test_epochs_of_another_loop_may_be_plain_weights(tmp_path: Path) -> None:
     snapshots = Snapshots.of_folder(folder, module)
     assert snapshots.epochs == (1,)
     assert all(torch.equal(tensor, snapshots.read(1)[name]) for name, tensor in module.state_dict().items())
+    torch.save({name: tensor + 1 for name, tensor in weights.items()}, folder / "epoch-0001.pt")
+    assert Snapshots.of_folder(folder, module).fingerprint != snapshots.fingerprint  # same names and sizes

@@ -1,4 +1,4 @@
-"""DARE: the classifier cut to a regression model and tuned towards what its own past did better (Zhang et al. 2022).
+"""DARE: the classifier cut to a regression model and tuned towards what other epochs did better (Zhang et al. 2022).
 
 No adversarial example is used. Three stages: cut, and choose the weights that may move; mine the history of training
 for inputs on which another epoch was surer of the true class, whose inner output becomes the target; tune by squared
@@ -27,7 +27,7 @@ from assay.subjects.bench import Data, Splits
 from assay.subjects.cut import Cut, cut_of, placed
 from assay.subjects.history import Snapshots, check_since
 from assay.subjects.layers import layers_of
-from assay.subjects.sources.module import ModuleTarget, Normalised
+from assay.subjects.sources.module import ModuleTarget, before
 
 RATES = (1e-6, 1e-5, 1e-4)  # of which one is chosen
 CHECKED = 0.1  # of the held-out inputs choose the learning rate and the epoch, and are never learned from
@@ -172,7 +172,7 @@ def _with_history(
     module: nn.Module, data: Splits, extra: Cases | None, history: str, how: Dare, rng: Stream, watch: Watch
 ) -> nn.Module:
     if extra is not None and len(extra):
-        raise UsageError("dare learns from the model's past, not from cases; take another trainer for them")
+        raise UsageError("dare learns from the model's history, not from cases; take another trainer for them")
     how.check()
     snapshots = Snapshots.of_folder(history, module) if history else made_history(module, data, rng)
     return tuned(module, data, snapshots, how, rng=rng, watch=watch)
@@ -243,8 +243,7 @@ def _classification(target: ModuleTarget) -> Task:
     """Squared error of the probabilities to one-hot labels; the first layers, as they are run, do not move."""
     weighted = [layer for layer in layers_of(target, "auto").each if layer.kind in ("conv", "dense")]
     parts = [placed(part)[0] for layer in weighted[: int(len(weighted) * FROZEN)] for part in layer.parts]
-    own = "net." if isinstance(target.module, Normalised) else ""
-    frozen = tuple(f"{own}{part}." for part in parts)
+    frozen = tuple(f"{before(target.module)}{part}." for part in parts)
     moving = tuple(name for name, _ in target.module.named_parameters() if not name.startswith(frozen))
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
@@ -259,7 +258,7 @@ def _notes(
 ) -> dict[str, Any]:
     """What was mined, from what."""
     with eval_mode(module):
-        before = accuracy(module, check)["val_accuracy"]
+        start = accuracy(module, check)["val_accuracy"]
     held = data.held_out is not None
     told: dict[str, Any] = {
         "history": f"made by us, {snapshots.source}" if snapshots.made else snapshots.source,
@@ -271,6 +270,6 @@ def _notes(
         "used_wrong": int((~found.right).sum()),
         "confidence": [round(float(found.before.mean()), 5), round(float(found.confidence.mean()), 5)],
         "checked": len(check),
-        "checked_accuracy_before": round(before, 5),
+        "checked_accuracy_before": round(start, 5),
     }
     return told | ({"history_fingerprint": snapshots.fingerprint} if snapshots.fingerprint else {})

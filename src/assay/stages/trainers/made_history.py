@@ -1,12 +1,11 @@
 """A history for a model that has none: snapshots of a short training that goes on from it (ours, not the paper's)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Plan, State, fit
+from assay.stages.trainers.loop import Plan, State, Unwatched, fit
 from assay.subjects.bench import Splits
 from assay.subjects.history import Snapshots
 
@@ -22,18 +21,11 @@ def made_history(module: nn.Module, data: Splits, rng: Stream, plan: Plan = PLAN
     return Snapshots.of_weights(keeper.weights, told, made=True)
 
 
-class _Keeper:
+class _Keeper(Unwatched):
     """Looks on and keeps the weights of every epoch."""
 
     def __init__(self) -> None:
         self.weights: dict[int, Mapping[str, Tensor]] = {}
 
-    def resume(self) -> State | None:
-        return None
-
-    def batch(self, epoch: int, done: float) -> None: ...
-
     def epoch(self, state: State, net: nn.Module) -> None:
         self.weights[state.epoch] = state.weights
-
-    def note(self, facts: Mapping[str, Any]) -> None: ...

@@ -47,6 +47,21 @@ def normalised(net: nn.Module, spec: InputSpec, mean: Sequence[float], std: Sequ
     return Normalised(net, mean, std)
 
 
+def behind(module: nn.Module) -> nn.Module:
+    """The net behind its normalisation: names of its modules are those its author gave."""
+    return module.net if isinstance(module, Normalised) else module
+
+
+def before(module: nn.Module) -> str:
+    """What stands before the names of the net's own weights among those of the module."""
+    return "net." if isinstance(module, Normalised) else ""
+
+
+def moments_of(module: nn.Module) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation that the module normalises by, each empty where it does not."""
+    return (module.mean.tolist(), module.std.tolist()) if isinstance(module, Normalised) else ([], [])
+
+
 class ModuleTarget:
     """A torch module as a target: white box, left exactly as it was found."""
 
