@@ -17,6 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Assay needs Python 3.11 or newer; try: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps onnx2torch
 	@touch $@
 
 $(VENV)/.peers: $(READY)
@@ -64,6 +65,7 @@ papers: $(READY) ## the pages of docs/papers from their rows; how to compute row
 	$(BIN)/python benchmarks/papers/robot.py page
 	$(BIN)/python benchmarks/papers/twinfuzz.py page
 	$(BIN)/python benchmarks/papers/dare.py page
+	$(BIN)/python benchmarks/papers/lbt.py page
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

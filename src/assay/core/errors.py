@@ -38,3 +38,25 @@ class Interrupted(AssayError):
     """The user stopped the work; what was committed is kept."""
 
     exit_code = INTERRUPTED
+
+
+class NoAnswer(AssayError):
+    """A target that only answers did not, however often it was asked; what it answered before is kept."""
+
+    exit_code = INTERNAL
+
+
+class BudgetSpent(AssayError):
+    """More questions were wanted than the budget allows; none of them was sent, and what was answered is kept.
+
+    Runs end on it as on a spent time budget. Where nothing does, the command is told to have been stopped.
+    """
+
+    exit_code = INTERRUPTED
+
+    def __init__(self, limit: int, asked: int, wanted: int) -> None:
+        super().__init__(
+            f"the budget of {limit} queries is spent: {asked} were asked, {wanted} more are wanted; "
+            "give more --queries to go on"
+        )
+        self.limit, self.asked, self.wanted = limit, asked, wanted

@@ -22,6 +22,7 @@ log = logging.getLogger("assay")
 PARTS = ("train", "val", "test")
 Made = TypeVar("Made")
 
+_TOLD = "told"  # where a bench keeps what stages tell
 VALIDATION_SHARE = 0.1  # of the training part, where a data set has no validation part of its own
 
 
@@ -181,6 +182,15 @@ class Bench:
             if all(layer.label in have for layer in asked.each):
                 return torch.cat([cases.info["neurons"][:, have[layer.label]] for layer in asked.each], 1)
         return asked.all(cases.x, self.chunks).neurons
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """What a stage has to say of its work besides its result; JSON values. Who asked for the work takes them."""
+        self.kept.setdefault(_TOLD, {}).update(facts)
+
+    def told(self) -> dict[str, Any]:
+        """What stages told since the last time."""
+        facts: dict[str, Any] = self.kept.pop(_TOLD, {})
+        return facts
 
     def once(self, name: str, make: Callable[[], "Made"]) -> "Made":
         """What ``make`` gives, made the first time only."""

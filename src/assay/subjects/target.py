@@ -1,6 +1,6 @@
 """A target: anything that answers a batch of inputs with a row of class scores each."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -10,9 +10,12 @@ from torch import Tensor
 from assay.core.cases import InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
+from assay.subjects.instead import would_work
 
 Need = Literal["label", "prob", "logit", "grad", "activation", "train"]
 NEEDS: tuple[Need, ...] = get_args(Need)
+
+START = "start"  # no need of the target: unlabelled inputs to begin with, which engines give as `bench.training`
 
 
 @runtime_checkable
@@ -41,11 +44,29 @@ class Target(Protocol):
         ...
 
 
-def require(target: Target, needs: Iterable[str], what: str) -> None:
-    """Refuse a stage before the run when the target cannot give what it needs."""
+def require(
+    target: Target, needs: Iterable[str], what: str, also: Callable[[frozenset[Need]], str] = lambda _: ""
+) -> None:
+    """Refuse a stage before the run when the target cannot give what it needs, and name what would work.
+
+    ``what`` begins with its kind: ``attack 'pgd'``. ``also`` tells of more than stages: suites, recipes.
+    """
     missing = sorted(set(needs) - set(target.gives))
-    if missing:
-        raise UsageError(f"{what} needs {', '.join(missing)}, this target gives {', '.join(sorted(target.gives))} only")
+    if not missing:
+        return
+    works = would_work(what.partition(" ")[0], {*target.gives, START})
+    hints = [f"would work: {', '.join(works)}" if works else "", also(target.gives)]
+    inner = getattr(target, "target", target)
+    if str(getattr(inner, "name", "")).lower().endswith(".onnx"):
+        hints.append("--white-box turns the file into a torch module, which gives all")
+    raise UsageError(
+        "; ".join(
+            [
+                f"{what} needs {', '.join(missing)}, this target gives {', '.join(sorted(target.gives))} only",
+                *(hint for hint in hints if hint),
+            ]
+        )
+    )
 
 
 def require_gradients(target: Target, x: Tensor, what: str) -> None:

@@ -1,7 +1,7 @@
-"""Targets by text: ``lenet5@w.safetensors``, ``file.py:function@w.safetensors``, or a live module."""
+"""Targets by text (``lenet5@w.safetensors``, ``file.py:function@w``, ``model.onnx``, ``http://…``), or live ones."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,15 @@ from assay.core.errors import UsageError
 from assay.core.registry import bind
 from assay.core.specs import Params, Step, python_file, split, step
 from assay.core.userfile import load_object
+from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
 from assay.subjects.counted import Counted
+from assay.subjects.queries import Queries
 from assay.subjects.sources import checkpoint, facts
+from assay.subjects.sources.asking import asking
+from assay.subjects.sources.black_box import black_box, is_black_box, is_onnx
 from assay.subjects.sources.module import ModuleTarget, normalised, probed
+from assay.subjects.sources.onnx import opened
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -36,20 +41,55 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def load_target(
-    model: str | nn.Module | Target,
+    model: str | nn.Module | Target | Callable[..., Any],
     *,
     data: Data | None = None,
     device: str = "auto",
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
+    answers: Path | None = None,
 ) -> Target:
-    """The target behind a spec or a module.
+    """The target behind a spec, a module or a function.
 
     Shape and classes come from the checkpoint if it is one of ours, else from ``data``. ``mean`` and ``std`` put a
-    normalisation before a bare net.
+    normalisation before a bare net. ``queries`` is a budget of inputs that may be sent and ``ask`` says how they are:
+    either makes a black box of any model. ``answers`` is the file that an earlier command kept them in, which saves
+    the question what such a target answers with. ``white_box`` opens an ONNX file by onnx2torch.
     """
-    if not isinstance(model, (str, nn.Module)):
+    how = asking(ask)
+    if white_box and (queries is not None or ask.strip()):
+        raise UsageError("--white-box opens the model, --queries and --ask make a black box of it; leave one out")
+    if isinstance(model, Asked):
+        if ask.strip():
+            raise UsageError("this target is asked in a way of its own already; leave ask out")
+        if queries is not None:
+            model.queries.limit = Queries(queries).limit
         return model
+    if is_black_box(model) and not white_box:
+        if mean or std:
+            raise UsageError("--mean and --std are for a bare net; a target that only answers takes inputs as they are")
+        return black_box(model, data, queries, how, answers)
+    target = _white_box(model, data, device, mean, std, white_box)
+    if queries is None and not ask.strip():
+        return target
+    how.refuse("a model in this process", "rate", "timeout", "retries", "classes")
+    asked = Asked(target, queries=queries, repeats=how.repeats, labels=how.labels, batch=how.batch)
+    log.info("target: asked as a black box, gives %s", ", ".join(sorted(asked.gives)))
+    return asked
+
+
+def _white_box(
+    model: Any, data: Data | None, device: str, mean: Sequence[float], std: Sequence[float], white_box: bool
+) -> Target:
+    """A target that can be looked into: a module, one of ours by text, or an ONNX file that was asked to be opened."""
+    if white_box and not is_onnx(model):
+        raise UsageError("--white-box opens ONNX files; other models are white boxes already, or cannot be")
+    if not isinstance(model, (str, nn.Module)):
+        known: Target = model
+        return known
     where = pick_device(device)
     if isinstance(model, nn.Module):
         if data is None:
@@ -59,7 +99,7 @@ def load_target(
         found = probed(model, data.spec, own, data.cases.x[:64])
         log.info("target: %s, %s, on %s", type(model).__name__, found.spec, own)
         return found
-    module, spec = _build(model, data, mean, std)
+    module, spec = opened(model, data, mean, std) if white_box else _build(model, data, mean, std)
     module.eval()  # it is ours: a mode to give back is a live module's only
     target = probed(
         module.to(where), spec, where, data.cases.x[:64] if data and data.spec.shape == spec.shape else None

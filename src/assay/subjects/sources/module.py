@@ -125,23 +125,11 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
         raise UsageError(
             f"the net does not take inputs of shape {spec.shape}: {type(error).__name__}: {first}"
         ) from error
-    n, k = len(sample[:64]), len(spec.classes)
+    n = len(sample[:64])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != n:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise UsageError(f"the net must answer {n} inputs with scores ({n}, classes), it gave {shape}")
-    if out.shape[1] < 2:
-        raise UsageError("the net has one output; a classifier needs a score for each of two or more classes")
-    if out.shape[1] < k:
-        raise UsageError(f"the net has {out.shape[1]} outputs, the data have {k} classes; they do not fit each other")
-    if out.shape[1] > k:  # data that happen to lack the last classes
-        # Classes that are mere numbers were counted from the labels, and unlabelled data have none.
-        tell = log.info if all(c.isdigit() for c in spec.classes) else log.warning
-        tell("the net has %d outputs, the data name %d classes; the others go by number", out.shape[1], k)
-        numbers = [str(i) for i in range(out.shape[1])]
-        # Data named 2, 3, 6 lack other classes than the last: then all go by number, and labels are matched to them.
-        own = [] if all(c.isdigit() for c in spec.classes) else spec.classes
-        names = (*own, *numbers[len(own) :])
-        target.spec = InputSpec(spec.shape, spec.bounds, names)
+    target.spec = grown(spec, out.shape[1], "the net")
     if not out.is_floating_point():
         raise UsageError(f"the net answers with {out.dtype}; scores must be floating-point")
     bad = (~out.isfinite().all(1)).sum().item()
@@ -152,6 +140,25 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
     if looks_like_probabilities(out):
         log.warning("the net answers with probabilities, and scores take a softmax of them; let it return its logits")
     return target
+
+
+def grown(spec: InputSpec, outputs: int, who: str) -> InputSpec:
+    """The spec with as many classes as there are outputs; refused where the data have more."""
+    k = len(spec.classes)
+    if outputs < 2:
+        raise UsageError(f"{who} has one output; a classifier needs a score for each of two or more classes")
+    if outputs < k:
+        raise UsageError(f"{who} has {outputs} outputs, the data have {k} classes; they do not fit each other")
+    if outputs == k:
+        return spec
+    # Data that happen to lack the last classes. Classes that are mere numbers were counted from the labels, and
+    # unlabelled data have none.
+    tell = log.info if all(c.isdigit() for c in spec.classes) else log.warning
+    tell("%s has %d outputs, the data name %d classes; the others go by number", who, outputs, k)
+    numbers = [str(i) for i in range(outputs)]
+    # Data named 2, 3, 6 lack other classes than the last: then all go by number, and labels are matched to them.
+    own = [] if all(c.isdigit() for c in spec.classes) else spec.classes
+    return InputSpec(spec.shape, spec.bounds, (*own, *numbers[len(own) :]))
 
 
 def looks_like_probabilities(out: Tensor) -> bool:
