@@ -23,6 +23,16 @@ def prioritise(
     static: Annotated[
         bool, typer.Option("--static", help="Of a saved evaluation: only examples made on another model.")
     ] = False,
+    measure: Annotated[
+        bool, typer.Option(help="Ask a model that only answers about the pool too, to measure the orders.")
+    ] = True,
+    queries: options.Queries = None,
+    ask: options.Ask = "",
+    white_box: options.WhiteBox = False,
+    run: Annotated[
+        str | None, typer.Option(help="Name of the run folder that keeps the answers; one that exists is continued.")
+    ] = None,
+    fresh: options.Fresh = False,
     seed: options.Seed = 0,
     size: options.Size = "",
     mean: options.Mean = "",
@@ -36,7 +46,7 @@ def prioritise(
 ) -> None:
     """Order tests so that those the model gets wrong come early, and measure the order where labels are known."""
     from assay.engines.prioritise import prioritise as work
-    from assay.outputs.priority import check_out, priority_line, priority_table, reasons, write_order
+    from assay.outputs.priority import asked_lines, check_out, priority_line, priority_table, reasons, write_order
     from assay.outputs.screen import Screen, show_notices
     from assay.outputs.show import show
 
@@ -52,6 +62,12 @@ def prioritise(
             training=training,
             layers=layers,
             static=static,
+            measure=measure,
+            queries=queries,
+            ask=ask,
+            white_box=white_box,
+            run=run,
+            fresh=fresh,
             seed=seed,
             size=size,
             mean=options.channels(mean),
@@ -65,7 +81,7 @@ def prioritise(
         options.print_json(result.to_json() | {"out": out})
     else:
         show(priority_table(result))
-        for reason in reasons(result):
-            typer.echo(reason)
+        for line in (*reasons(result), *asked_lines(result)):
+            typer.echo(line)
         if out is not None:
             typer.echo(f"written to {out}")

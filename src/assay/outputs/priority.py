@@ -12,7 +12,8 @@ from rich.table import Table
 from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.ids import case_ids
-from assay.engines.prioritise import Ordered, Prioritised
+from assay.engines.ordering import Ordered
+from assay.engines.prioritise import Prioritised
 from assay.engines.ranking_measures import Measures
 from assay.outputs.screen import plain
 
@@ -31,7 +32,7 @@ def priority_table(result: Prioritised) -> Table:
     faults = f", {result.faults} wrong ({result.faults / labelled:.1%})" if labelled else ", no labels"
     few = "" if labelled in (0, n) else f", of {labelled} with labels"
     notes = [
-        f"forward pass {result.seconds:.2f} s, shared",
+        *([f"forward pass {result.seconds:.2f} s, shared"] if result.seconds else []),
         *([result.layers] if result.layers else []),
         *([f"training data {result.training}"] if result.training else []),
         *(["APFD between its bounds: 1 where all wrong ones come first, 0 where last"] if labelled else []),
@@ -64,6 +65,38 @@ def reasons(result: Prioritised) -> list[str]:
         if method.order is None:
             why.setdefault(method.why_not, []).append(method.by)
     return [plain(f"n/a: {', '.join(those)}: {reason}") for reason, those in why.items()]
+
+
+def asked_lines(result: Prioritised) -> list[str]:
+    """What methods with a stand-in told, what a black box was asked, and whether the budget was enough."""
+    lines = [line for method in result.methods for line in _stand_in(method)]
+    if result.queries is not None:
+        told = result.queries
+        limit = "" if told["limit"] is None else f" of {told['limit']}"
+        more = ", ".join(f"{told[kind]} {kind}" for kind in ("retries", "repeats", "known") if told[kind])
+        lines.append(f"queries: {told['asked']}{limit}" + (f" ({more})" if more else ""))
+    lines += result.notes
+    if result.run is not None:
+        lines.append(f"answers kept in {result.run}")
+    if not result.complete:
+        lines.append("not complete: the same command with more --queries goes on, and asks nothing twice")
+    return [plain(line) for line in lines]
+
+
+def _stand_in(method: Ordered) -> list[str]:
+    facts = method.facts
+    if "stand_in" not in facts:
+        return []
+    told = facts["stand_in"]
+    pool = f", {facts['pool_agreement']:.1%} on the pool" if "pool_agreement" in facts else ""
+    rounds = f" after {len(told['rounds'])} rounds ({told['stopped']})" if told["rounds"] else f" ({told['stopped']})"
+    test = ""
+    if "kappa" in facts:
+        test = (
+            f"; {facts['mutants']} mutants, kappa {facts['kappa']:.4f}: {facts['sensitive']} sensitive, "
+            f"{facts['undecided']} undecided, {facts['stable']} stable, {facts['saved']:.0%} of the questions saved"
+        )
+    return [f"{method.by}: stand-in agrees on {told['agreement']:.1%}{pool}{rounds}{test}"]
 
 
 def _cells(method: Ordered, width: int) -> list[str]:

@@ -19,7 +19,7 @@ MOST_INPUTS = 2048  # of one call
 MOST_NUMBERS = 2**25  # in the inputs of one call, so that large images do not fill the memory
 
 
-@register("attack", paper="Engstrom et al. 2019", needs=("logit",))
+@register("attack", paper="Engstrom et al. 2019", needs=("prob",))
 def spatial(
     target: Target,
     x: Tensor,

@@ -17,7 +17,7 @@ from assay.subjects.target import Target
 BLOCK = 64  # steps whose random numbers are drawn at once
 
 
-@register("attack", paper="Andriushchenko et al. 2020", needs=("logit",))
+@register("attack", paper="Andriushchenko et al. 2020", needs=("prob",))
 def square(
     target: Target,
     x: Tensor,

@@ -8,7 +8,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", needs=("logit",))
+@register("score", needs=("prob",))
 def entropy(bench: Bench, cases: Cases) -> Tensor:
     """The entropy of the target's probabilities, in nats: larger where it is less sure."""
     return losses.entropy(bench.logits(cases))

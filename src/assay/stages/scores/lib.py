@@ -9,7 +9,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", paper="TwinFuzz 2026", needs=("logit",))
+@register("score", paper="TwinFuzz 2026", needs=("prob",))
 def lib(bench: Bench, cases: Cases, *, beta: float = 10.0) -> Tensor:
     """The cross-entropy of the reference class plus ``beta`` times the entropy of the target's probabilities.
 

@@ -7,7 +7,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", needs=("logit",))
+@register("score", needs=("prob",))
 def margin(bench: Bench, cases: Cases) -> Tensor:
     """One minus what the likeliest class leads the second by, in probability: larger where the target is less sure."""
     share = bench.logits(cases).softmax(1)

@@ -7,7 +7,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", needs=("logit",))
+@register("score", needs=("prob",))
 def max_p(bench: Bench, cases: Cases) -> Tensor:
     """One minus the probability of the likeliest class: larger where the target is less sure."""
     share = bench.logits(cases).softmax(1)

@@ -7,9 +7,10 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.registry import register
 from assay.subjects.bench import Bench
+from assay.subjects.target import require
 
 
-@register("score", paper="RobOT 2021", needs=("logit",))
+@register("score", paper="RobOT 2021", needs=("prob",))
 def rivals(bench: Bench, cases: Cases, *, k: int = 5, logits: bool = False) -> Tensor:
     """The sum of the probabilities of the k-1 classes that were likeliest at the seed, beside the label.
 
@@ -18,6 +19,8 @@ def rivals(bench: Bench, cases: Cases, *, k: int = 5, logits: bool = False) -> T
     """
     if k < 2:
         raise UsageError(f"rivals: k counts the label and its rivals and must be at least 2, got {k}")
+    if logits:
+        require(bench.target, ("logit",), "score 'rivals(logits=true)'")
     now = bench.logits(cases)
     # Paper: the k likeliest labels, ranked again at every step. Here: the case's label and the k-1 likeliest others of
     # the seed, because the objective would turn round as soon as the label flips.

@@ -8,7 +8,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", paper="RobOT 2021", needs=("logit",))
+@register("score", paper="RobOT 2021", needs=("prob",))
 def true_prob(bench: Bench, cases: Cases) -> Tensor:
     """The probability that the target gives to the case's label."""
     # By way of the loss, whose slope is right also where the target is sure: the softmax has 1 - p, which is 0 there.

@@ -8,7 +8,7 @@ from assay.core.registry import register
 from assay.subjects.bench import Bench
 
 
-@register("score", paper="RobOT 2021", needs=("logit",))
+@register("score", paper="RobOT 2021", needs=("prob",))
 def zol(bench: Bench, cases: Cases) -> Tensor:
     """The cross-entropy of each case: larger is stronger, among cases of one seed."""
     logits = bench.logits(cases)
