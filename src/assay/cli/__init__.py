@@ -8,7 +8,21 @@ from typing import Any
 
 import typer
 
-from assay.cli import coverage, demo, evaluate, export, fuzz, harden, look, prioritise, select, shrink, train, transfer
+from assay.cli import (
+    coverage,
+    demo,
+    evaluate,
+    export,
+    fuzz,
+    harden,
+    look,
+    prioritise,
+    select,
+    serve,
+    shrink,
+    train,
+    transfer,
+)
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
 
 app = typer.Typer(
@@ -44,6 +58,7 @@ app.command("harden")(harden.harden)
 app.command("select")(select.select)
 app.command("shrink")(shrink.shrink)
 app.command("prioritise")(prioritise.prioritise)
+app.command("serve")(serve.serve)
 app.command("export")(export.export)
 app.command("status")(look.status)
 app.command("report")(look.report)

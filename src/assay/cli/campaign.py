@@ -13,15 +13,18 @@ from assay.recipes.steps import without
 _FACTS = ("resistant_fingerprint", "built_from")
 _KEYS = {
     "run": ("kind", "seed", "unit", "deterministic"),
-    "target": ("model", "fingerprint", "classes", "mean", "std", "with", "siblings", "resistant", *_FACTS),
+    "target": ("model", "fingerprint", "classes", "mean", "std", "white_box", "with", "siblings", "resistant", *_FACTS),
     "data": ("spec", "size", "training", "training_fingerprint", "fingerprint"),
     "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),
-    "budget": ("time", "cases"),
+    "budget": ("time", "cases", "queries"),
+    "ask": ("how",),
 }
 _TYPES: dict[str, Any] = {
     "seed": int,
     "unit": int,
     "cases": int,
+    "queries": int,
+    "white_box": bool,
     "deterministic": bool,
     "time": (str, int, float),
     "classes": list,
@@ -32,7 +35,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(LISTS, list),
     "seeds": (str, list),
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}}
+_DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}, "ask": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Campaign:
         models: dict[str, Any] = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
         models |= {"siblings": tuple(self.tables["target"].get("with", ()))}
         models |= {"resistant": self.tables["target"].get("resistant")}
+        models |= {"white_box": bool(self.tables["target"].get("white_box")), "ask": self.tables["ask"].get("how", "")}
         size = {k: v for k, v in self.tables["data"].items() if k in ("size", "training")}
         return plain | models | size | self.tables.get("budget", {})
 

@@ -1,10 +1,13 @@
 """``assay eval``."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli import options
+
+if TYPE_CHECKING:
+    from assay.core.errors import BudgetSpent
 
 
 def evaluate(
@@ -33,6 +36,9 @@ def evaluate(
     checks_only: Annotated[
         bool, typer.Option("--checks-only", help="Only the trust checks, without a suite; exit 1 where one fires.")
     ] = False,
+    queries: options.Queries = None,
+    ask: options.Ask = "",
+    white_box: options.WhiteBox = False,
     seed: options.Seed = 0,
     batch: Annotated[str, typer.Option(help="Cases a block: auto or a number; halved where memory runs out.")] = "auto",
     size: options.Size = "",
@@ -45,10 +51,11 @@ def evaluate(
     quiet: options.Quiet = False,
 ) -> None:
     """Accuracy on clean inputs and under attack, with 95 % intervals, and whether it can be trusted."""
+    from assay.core.errors import BudgetSpent
     from assay.engines.evaluate import evaluate as work
     from assay.outputs.screen import Screen, eval_line, show_notices
     from assay.outputs.show import show
-    from assay.outputs.tables import curve_table, evaluation_table, per_class_table, sizes_table
+    from assay.outputs.tables import asked_line, curve_table, evaluation_table, per_class_table, sizes_table
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
@@ -57,32 +64,50 @@ def evaluate(
 
         if eps is None:
             raise typer.BadParameter("--checks-only needs --eps: what an attack can do depends on it")
-        moments = {"mean": options.channels(mean), "std": options.channels(std)}
-        given = load_data(data, size=size)
-        told = check_trust(model, given, eps=eps, norm=norm, ignore=ignore or (), seed=seed, device=device, **moments)
-        _show_checks(told, json=json)
-        raise typer.Exit(int(told["unreliable"]))
-    with Screen("eval", eval_line, quiet=quiet) as screen:
-        result = work(
+        told = check_trust(
             model,
             load_data(data, size=size),
-            suite=suite,
             eps=eps,
             norm=norm,
-            seen=seen,
-            ignore=tuple(ignore or ()),
-            static_from=static_from,
-            save=save,
-            each=each,
+            ignore=ignore or (),
             seed=seed,
-            batch=options.batch_size(batch),
             device=device,
-            fresh=fresh,
-            deterministic=deterministic,
             mean=options.channels(mean),
             std=options.channels(std),
-            progress=screen,
+            queries=queries,
+            ask=ask,
+            white_box=white_box,
         )
+        _show_checks(told, json=json)
+        raise typer.Exit(int(told["unreliable"]))
+    try:
+        with Screen("eval", eval_line, quiet=quiet) as screen:
+            result = work(
+                model,
+                load_data(data, size=size),
+                suite=suite,
+                eps=eps,
+                norm=norm,
+                seen=seen,
+                ignore=tuple(ignore or ()),
+                static_from=static_from,
+                save=save,
+                each=each,
+                seed=seed,
+                batch=options.batch_size(batch),
+                device=device,
+                fresh=fresh,
+                deterministic=deterministic,
+                mean=options.channels(mean),
+                std=options.channels(std),
+                queries=queries,
+                ask=ask,
+                white_box=white_box,
+                progress=screen,
+            )
+    except BudgetSpent as spent:
+        _show_spent(spent, save, json=json)
+        return
     if json:
         options.print_json(result.to_json())
         return
@@ -94,6 +119,12 @@ def evaluate(
     if per_class:
         show(per_class_table(result))
     _show_warnings(result.warnings)
+    if result.not_made and result.complete:
+        typer.echo(f"checks not made: {_by_reason(result.not_made)}")
+    if result.queries is not None:
+        typer.echo(asked_line(result.queries))
+    if not result.complete:
+        typer.echo(f"the budget ended after {result.clean.n} inputs; {_more(save)}")
     if result.run is not None:
         typer.echo(f"examples kept in {result.run}")
 
@@ -103,6 +134,29 @@ def _show_warnings(warnings: list[dict[str, str]]) -> None:
         typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
 
 
+def _show_spent(spent: "BudgetSpent", save: str | None, *, json: bool) -> None:
+    """The budget ended before there was a number: no failure, and the same command goes on."""
+    if json:
+        asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
+        options.print_json({"complete": False, "queries": asked, "run": save})
+        return
+    typer.echo(f"no number yet: {spent.asked} of {spent.limit} queries are spent; {_more(save)}")
+
+
+def _more(save: str | None) -> str:
+    if save is None:
+        return "give more --queries, and --save NAME to keep the answers"
+    return "the same command with more --queries goes on"
+
+
+def _by_reason(not_made: dict[str, str]) -> str:
+    """``zero_gradient, full_range (needs grad); randomised (…)``."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in not_made.items():
+        reasons.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+
+
 def _show_checks(told: dict[str, Any], *, json: bool) -> None:
     if json:
         options.print_json(told)
@@ -110,6 +164,8 @@ def _show_checks(told: dict[str, Any], *, json: bool) -> None:
     fired = {warning["name"] for warning in told["warnings"]}
     for name in told["checks"]:
         typer.echo(f"{'FIRED' if name in fired else 'ok':8}{name}")
-    for name in (*told["not_applicable"], *told["ignored"]):
+    for name, reason in told["not_applicable"].items():
+        typer.echo(f"{'skipped':8}{name} ({reason})")
+    for name in told["ignored"]:
         typer.echo(f"{'skipped':8}{name}")
     _show_warnings(told["warnings"])

@@ -1,15 +1,21 @@
 """``assay fuzz``."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli import options
 
+if TYPE_CHECKING:
+    from assay.engines.found import Found
+
 
 def fuzz(
     model: Annotated[
-        str | None, typer.Argument(help="lenet5@weights.safetensors, or file.py:function@weights.")
+        str | None,
+        typer.Argument(
+            help="lenet5@weights.safetensors, file.py:function@weights, model.onnx, http://…, cmd:…, call:…"
+        ),
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Where seeds come from; mnist means mnist/train.")] = None,
     recipe: Annotated[str | None, typer.Option(help="The system to run; see assay list recipe.")] = None,
@@ -41,6 +47,9 @@ def fuzz(
     witness: Annotated[
         str | None, typer.Option(help="An independent model: how many failures does it still give their label?")
     ] = None,
+    queries: options.Queries = None,
+    ask: options.Ask = "",
+    white_box: options.WhiteBox = False,
     size: options.Size = "",
     mean: options.Mean = "",
     std: options.Std = "",
@@ -63,12 +72,12 @@ def fuzz(
     from assay.engines.fuzz import fuzz as work
     from assay.engines.quality import quality_of, witness_of
     from assay.engines.siblings import for_siblings
-    from assay.engines.stored import identity_of
+    from assay.engines.stored import identity_of, keeps_all
     from assay.outputs.models import built_facts, built_numbers, models_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
-    from assay.outputs.tables import coverage_facts, quality_facts
+    from assay.outputs.tables import asked_line, coverage_facts, quality_facts
     from assay.recipes.recipe import ball_of, resolve
     from assay.subjects.data.load import load_data
 
@@ -81,10 +90,12 @@ def fuzz(
             "resistant": resistant,
             "mean": options.channels(mean) or None,
             "std": options.channels(std) or None,
+            "white_box": white_box or None,
         },
         "data": {"spec": data, "size": size or None, "training": training},
         "recipe": {"name": recipe},
-        "budget": {"time": time, "cases": cases},
+        "budget": {"time": time, "cases": cases, "queries": queries},
+        "ask": {"how": ask or None},
     }
     campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
     if show_config:
@@ -120,7 +131,7 @@ def fuzz(
         told |= {"resistant": built_numbers(kept)} if any(kept.commits("resistant")) else {}
         options.print_json(found.to_json() | told)
     else:
-        models = models_of(protocol)
+        models, every = models_of(protocol), keeps_all(kept)
         facts = {
             "run": found.run,
             "recipe": found.recipe,
@@ -128,18 +139,31 @@ def fuzz(
             **built_facts(kept),
             **seeding_facts(found.seeding, found.seeds, models),
             "cases tried": found.cases,
-            "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
-            **({f"of these the {models.role} is wrong on": found.wrong} if found.wrong != found.failures else {}),
-            "seeds broken": found.broken,
+            **_counts(found, models.role, every=every),
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
-            **opinion_facts(found.opinions, found.seeding, models),
+            **opinion_facts(found.opinions, found.seeding, models, every=every),
             **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
             "flaky": found.flaky,
+            **({} if found.queries is None else {"asked": asked_line(found.queries).removeprefix("asked: ")}),
             "seconds": f"{found.seconds:.1f}",
         }
         show(facts_table(facts))
+        if not found.complete and not found.interrupted:
+            typer.echo("the budget of queries ended first; the same command with more --queries goes on")
         typer.echo(f"next: assay report {found.run.name}")
     if found.interrupted:
         typer.echo("interrupted; what is done is kept, the same command continues", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def _counts(found: "Found", role: str, *, every: bool) -> dict[str, Any]:
+    """How many cases were kept: failures, or a pool of which some fail."""
+    wrong = {f"of these the {role} is wrong on": found.wrong}
+    if every:
+        return {"cases kept, failing or not": found.failures, **wrong}
+    return {
+        "failures": f"{found.failures} ({found.distinct} distinct by seed and class)",
+        **(wrong if found.wrong != found.failures else {}),
+        "seeds broken": found.broken,
+    }

@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-Model = Annotated[str, typer.Argument(help="lenet5@weights.safetensors, or file.py:function@weights.safetensors.")]
+Model = Annotated[
+    str,
+    typer.Argument(help="lenet5@weights.safetensors, file.py:function@weights, model.onnx, http://…, cmd:…, call:…"),
+]
 DataSpec = Annotated[str, typer.Option("--data", help="digits/test, mnist/test[:500], dir:images, file.npz …")]
 Eps = Annotated[str | None, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")]
 Norm = Annotated[str, typer.Option(help="linf, l2, l1 or l0.")]
@@ -20,6 +23,14 @@ Deterministic = Annotated[
 Mean = Annotated[str, typer.Option(help="Mean of each channel, for a bare net: 0.485,0.456,0.406.")]
 Std = Annotated[str, typer.Option(help="Standard deviation of each channel, for a bare net.")]
 Size = Annotated[str, typer.Option(help="Resize the images of a folder: 32 or 32x48.")]
+Queries = Annotated[
+    int | None, typer.Option(min=1, help="Most inputs the model may be sent, repeats and retries counted.")
+]
+Ask = Annotated[
+    str,
+    typer.Option(help='How to ask a black box: "rate=50, timeout=10, retries=5, batch=64, repeats=3, labels=true".'),
+]
+WhiteBox = Annotated[bool, typer.Option("--white-box", help="Turn model.onnx into a torch module, with gradients.")]
 
 
 def channels(text: str) -> tuple[float, ...]:

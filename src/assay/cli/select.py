@@ -32,6 +32,9 @@ def select(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    queries: options.Queries = None,
+    ask: options.Ask = "",
+    white_box: options.WhiteBox = False,
     out: Annotated[str | None, typer.Option(help="Also write the cases to this .npz or .parquet file.")] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -60,6 +63,9 @@ def select(
         norm=norm,
         seed=seed,
         device=device,
+        queries=queries,
+        ask=ask,
+        white_box=white_box,
         **moments,
     )
     if out is not None:
@@ -96,6 +102,7 @@ def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:
         "dropped": picked.dropped,
         "classes": per_class(picked.cases, picked.classes),
         "score": score,
+        **({"said": picked.said} if picked.said else {}),
         "selection": picked.number,
         "file": picked.file,
         "new": picked.new,
@@ -104,6 +111,8 @@ def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:
 
 
 def _readable(told: dict[str, Any]) -> dict[str, str]:
+    from assay.outputs.notes import note_facts
+
     facts = {
         "by": told["by"],
         "picked": f"{told['picked']} of {told['of']}",
@@ -115,6 +124,7 @@ def _readable(told: dict[str, Any]) -> dict[str, str]:
             f"{name} {told['score'][name]:.4g}" for name in ("smallest", "median", "largest") if name in told["score"]
         )
         facts[told["score"]["name"]] = ", ".join(numbers) or "no finite value"
+    facts |= note_facts({"selection": told["said"]}) if "said" in told else {}
     facts[f"selection {told['selection']}"] = told["file"] + ("" if told["new"] else ", made before")
     if told["out"] is not None:
         facts["written to"] = told["out"]

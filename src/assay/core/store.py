@@ -23,8 +23,9 @@ from assay.core.lock import folder_lock, keep_alive
 _logger = logging.getLogger("assay")
 
 Config = Mapping[str, Mapping[str, Any]]
-# Raising a budget or a requirement continues a run; everything else is what makes it this run.
-NOT_IDENTITY = ("budget", "gate")
+# Raising a budget or a requirement, or asking a black box at another rate, continues a run; everything else is what
+# makes it this run.
+NOT_IDENTITY = ("budget", "gate", "ask")
 _COMMITTED = ("cases", "state", "models", "flaky")  # folders whose files must be listed in the journal
 
 

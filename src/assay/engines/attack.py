@@ -1,5 +1,7 @@
 """One attack on a batch of tensors: what a notebook needs."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from assay.core.specs import steps
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK
 from assay.engines.cascade import within_rules
+from assay.subjects.bench import Data
+from assay.subjects.sources.black_box import is_black_box
 from assay.subjects.sources.load import load_target
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer, require
@@ -23,7 +27,7 @@ from assay.subjects.target import Target, answer, require
 
 def attack(
     name: Any,
-    model: str | nn.Module | Target,
+    model: str | nn.Module | Target | Callable[..., Any],
     x: Tensor,
     y: Tensor,
     *,
@@ -33,6 +37,8 @@ def attack(
     seed: int = 0,
     batch: int = BLOCK,
     device: str = "auto",
+    queries: int | None = None,
+    ask: str = "",
 ) -> Cases:
     """Attack inputs ``x`` with labels ``y``: ``attack("pgd(steps=40)", net, x, y, eps=0.1)``.
 
@@ -40,14 +46,14 @@ def attack(
     and ``size``. A row whose attack failed is its clean input, and its ``success`` is false; one that needed no attack
     is its clean input too, and ``success`` is true. It follows the attack's own criterion, so several labels
     (``criterion=every_label``) and regressions (``within``) are attacked too; targeted attacks succeed where ``y`` is
-    reached.
+    reached. A model that only answers is sent at most ``queries`` inputs, asked as ``ask`` says.
     """
     chosen = steps(name)
     if len(chosen) != 1:
         raise UsageError(f"attack takes one attack, got {len(chosen)}; assay.evaluate takes suites")
     offered = {"eps": None if eps is None else budget(eps), "norm": norm}
     bound = bind("attack", *chosen[0], offered)
-    target = _target(model, tuple(x.shape[1:]), bounds, device)
+    target = _target(model, x, y, bounds, device, {"queries": queries, "ask": ask})
     low, high = target.spec.bounds
     if not x.is_floating_point() or (len(x) and not bool(inside(x, (low, high)).all())):
         raise UsageError(
@@ -80,9 +86,20 @@ def attack(
 
 
 def _target(
-    model: str | nn.Module | Target, shape: tuple[int, ...], bounds: tuple[float, float], device: str
+    model: str | nn.Module | Target | Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    bounds: tuple[float, float],
+    device: str,
+    asking: Mapping[str, Any],
 ) -> Target:
     """The target; a live module needs no names for its classes here, and may be no classifier."""
-    if isinstance(model, nn.Module):
-        return ModuleTarget(model, InputSpec(shape, bounds, ()))
-    return load_target(model, device=device)
+    spec = InputSpec(tuple(x.shape[1:]), bounds, ())
+    if isinstance(model, nn.Module) and not any(asking.values()):
+        return ModuleTarget(model, spec)
+    # Inputs tell the shape, labels how many classes there are at least.
+    if not isinstance(model, str) or is_black_box(model):
+        count = int(y.max()) + 1 if y.dim() == 1 and len(y) and not y.is_floating_point() else 0
+        known = replace(spec, classes=tuple(map(str, range(count))))
+        return load_target(model, data=Data("the given inputs", Cases.of(x.cpu()), known), device=device, **asking)
+    return load_target(model, device=device, **asking)

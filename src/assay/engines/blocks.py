@@ -11,7 +11,7 @@ from torch import Tensor
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
-from assay.core.errors import NothingToTest
+from assay.core.errors import BudgetSpent, NothingToTest
 from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
 from assay.core.store import Store
@@ -41,9 +41,10 @@ class Blocks:
         self.each, self.keep, self.progress = each, keep, progress
         self.chunks = Chunks(batch)
         self.seconds = 0.0
+        self.spent: BudgetSpent | None = None
 
     def all(self) -> list[Block]:
-        """Every block, those of an earlier call read from the run."""
+        """Every block, those of an earlier call read from the run; where a budget of queries ends, those before."""
         done = [] if self.keep is None else list(self.keep.commits("eval"))
         results = []
         began = time.perf_counter()
@@ -57,7 +58,11 @@ class Blocks:
                 self.seconds = time.perf_counter() - began
                 self.progress({"done": at, "of": len(self.cases), "seconds": self.seconds, "attack": attack})
 
-            block, made = self._one(self.cases[start : start + self.batch].to(self.target.device), tell)
+            try:
+                block, made = self._one(self.cases[start : start + self.batch].to(self.target.device), tell)
+            except BudgetSpent as spent:  # its answers are in the target's book: the block is done again without asking
+                self.spent = spent
+                break
             results.append(block)
             if self.keep is not None:
                 effort = {key: list(dataclasses.astuple(e)) for key, e in block.effort.items()}

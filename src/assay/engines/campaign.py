@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from assay.core.cases import Cases
+from assay.core.errors import BudgetSpent
 from assay.core.randomness import Stream
 from assay.core.shards import encode
 from assay.core.store import Store
+from assay.engines.asking import asked_of
 from assay.engines.failures import as_shard, checked
 from assay.engines.found import Found, finished_slots, pairs, summary
 from assay.engines.guidance import Guidance
@@ -64,9 +66,15 @@ class Campaign:
         self.broken = {seed for seed, _ in self.pairs}
         self._told = -math.inf
 
-    def prepare(self, data: Data) -> None:
-        """The seed list, and what the campaign knows already where it goes on."""
-        self.seeds = seeds_of(self.folder, self.stages, self.bench, data, self.rng.at("seeds"))
+    def prepare(self, data: Data) -> bool:
+        """The seed list, and what the campaign knows already where it goes on; False where a budget ends before it."""
+        try:
+            self.seeds = seeds_of(self.folder, self.stages, self.bench, data, self.rng.at("seeds"))
+        except BudgetSpent as spent:
+            log.warning("no seed is chosen yet: %s", spent)
+            self.seeds = data.cases[:0]
+            self._write_stats()
+            return False
         self.found.seeding = seeding(self.folder)
         known = self.guidance.load(self.folder)
         if isinstance(self.schedule, Pooled):
@@ -74,6 +82,7 @@ class Campaign:
             self.parents.replay(self.folder)
             if self.guidance.coverage is not None and not known:
                 self.guidance.cover_seeds(self.search, self.seeds)
+        return True
 
     def choose_look(self, width: int, asked: str) -> None:
         """How slopes are taken: chosen once and committed, so that a resumed run goes on the same way."""
@@ -112,24 +121,32 @@ class Campaign:
         began = time.monotonic() - self.found.seconds
         left = None if "time" not in budget else budget["time"] - self.found.seconds
         limit = budget.get("cases", math.inf)
-        endless = bool(budget)
+        once = getattr(self.schedule, "once", False)  # a second cycle would make the same cases again
+        endless = not once and ("time" in budget or "cases" in budget)
         units = self._units(endless) if self.parents is None else self._drawn_units(self.parents, endless)
         lanes = self._lanes(units, width, open_units)
         with Stopper(left) as stop:
+            spent = False
             while not stop.now and self.found.cases < limit:
-                working = lanes.step()
+                try:
+                    working = lanes.step()
+                except BudgetSpent:  # what was answered is in the target's book: the step is done again without asking
+                    spent = True
+                    break
                 self._commit_ready(lanes, limit)
                 self.found.seconds = time.monotonic() - began
                 self.progress(self._now(lanes))
                 if not working:
                     break
+            if spent and not self.whole_units and self.parents is None:
+                self._commit_finished(lanes, in_order="cases" in budget)
             if stop.now and not stop.interrupted and "cases" not in budget:
                 lanes.cut_short()  # the time was spent on them; what a cycle leaves out, the next one works
             if stop.now and not (stop.interrupted and (self.whole_units or self.parents is not None)):
                 self._commit_finished(lanes, in_order="cases" in budget)
             self.found.interrupted = stop.interrupted
         self.found.seconds = time.monotonic() - began
-        self.found.complete = not stop.interrupted
+        self.found.complete = not stop.interrupted and not spent
         self._write_stats()
         return self.found
 
@@ -275,4 +292,5 @@ class Campaign:
         if self.parents is not None:
             self.found.stats["pool"] = len(self.parents)
         self.found.coverage = self.guidance.facts(self.stages, self.search.observer)
+        self.found.queries = asked_of(self.bench.target)
         self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})

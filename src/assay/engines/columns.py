@@ -13,8 +13,9 @@ from assay.core.specs import split
 from assay.core.units import budget
 from assay.engines.cascade import Column
 from assay.engines.protocol import portable, to_the_end
+from assay.recipes.fitting import suites_for
 from assay.recipes.suite import parts_of
-from assay.subjects.target import Target, require
+from assay.subjects.target import Need, Target, require
 
 Eps = str | float | Sequence[float] | None
 
@@ -70,7 +71,7 @@ def columns_of(
     return columns
 
 
-def white_box(columns: Mapping[str, Column]) -> dict[str, Bound]:
+def adaptive(columns: Mapping[str, Column]) -> dict[str, Bound]:
     """The attacks of all columns but ``static``, in order."""
     return {label: a for name, c in columns.items() if name != "static" for label, a in c.attacks.items()}
 
@@ -80,10 +81,15 @@ def looks_for_the_smallest(attacks: Mapping[str, Bound]) -> bool:
     return all("eps" in attack.params and attack.params["eps"] is None for attack in attacks.values())
 
 
+def suites_told(gives: frozenset[Need]) -> str:
+    """The suites for a target that gives no more, as a refusal names them."""
+    return f"suites: {', '.join(suites_for(gives))}"
+
+
 def _try_out(column: Column) -> None:
     """Refuse attacks and parameters that cannot work before a run folder is made: once on no inputs at all."""
     for label, attack in column.attacks.items():
-        require(column.maker, attack.entry.needs, f"attack {label!r}")
+        require(column.maker, attack.entry.needs, f"attack {label!r}", suites_told)
         if not attack.from_file:
             none = torch.zeros(0, dtype=torch.int64, device=column.maker.device)
             x = torch.zeros(0, *column.maker.spec.shape, device=column.maker.device)

@@ -39,6 +39,11 @@ class Estimate:
         )
 
 
+def most_asked(cases: Cases, attacks: Iterable[Bound]) -> int:
+    """How many inputs an evaluation sends at most, as far as its attacks tell: each clean, attacked, and judged."""
+    return len(cases) * (1 + sum(1 + (_passes(a, _FORWARDS) if a.entry.needs else 0) for a in attacks))
+
+
 def estimate(target: Target, cases: Cases, attacks: Iterable[Bound]) -> Estimate:
     """Time the target on a few inputs and count what the attacks may ask of it."""
     sample = cases[:SAMPLE].to(target.device)

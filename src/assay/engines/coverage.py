@@ -1,7 +1,7 @@
 """Coverage: what a test set reaches in a net, by any criteria, in one pass."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -93,13 +93,14 @@ def _number(reached: Reached) -> str:
 
 
 def coverage(
-    model: Model,
+    model: Model | Callable[..., Any],
     data: str | Data,
     *,
     by: Any = "nc,kmnc,nbc,tknc",
     layers: str = "auto",
     training: str | Data | None = None,
     siblings: Sequence[Model] = (),
+    white_box: bool = False,
     batch: int = BLOCK,
     size: str = "",
     device: str = "auto",
@@ -112,12 +113,13 @@ def coverage(
 
     ``layers`` are auto, last, or patterns of names. Criteria that go by the range of neurons take it from ``training``,
     the training part of the same data set unless given. With ``siblings`` the neurons of those models count, too.
+    ``white_box`` opens an ONNX file, which otherwise only answers.
     """
     criteria = {bound.text: bound() for bound in (bind("criterion", *step) for step in steps(by))}
     if not criteria:
         raise UsageError("name a criterion, such as nc or kmnc(k=1000); see assay list criterion")
     given = load_data(data, part="test", size=size)
-    target = load_target(model, data=given, device=device, mean=mean, std=std)
+    target = load_target(model, data=given, device=device, mean=mean, std=std, white_box=white_box)
     given = fitted(target, given)
     nets = (target, *siblings_of(siblings, target, given, device, mean, std))
     observer = Observer.of(nets, layers, ends=any(criterion.ends for criterion in criteria.values()))
@@ -202,7 +204,7 @@ class _Work:
 
 
 def _protocol(
-    model: Model, observer: Observer, data: Data, training: Data | None, criteria: dict[str, Criterion]
+    model: object, observer: Observer, data: Data, training: Data | None, criteria: dict[str, Criterion]
 ) -> dict[str, Any]:
     return {
         "model": model if isinstance(model, str) else "module",

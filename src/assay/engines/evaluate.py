@@ -6,28 +6,34 @@ evaluation resumes after its last block.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
 
 from assay.core import environment, store
-from assay.core.errors import UsageError
+from assay.core.cases import Cases
+from assay.core.errors import BudgetSpent, UsageError
 from assay.core.randomness import Stream
+from assay.core.registry import Bound, names
 from assay.core.specs import steps
+from assay.core.store import Store
+from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
 from assay.engines.blocks import BLOCK, Blocks, Progress
 from assay.engines.cascade import Column
-from assay.engines.checks import ignored, warnings_of
-from assay.engines.columns import Eps, columns_of, looks_for_the_smallest, sizes_of, white_box
-from assay.engines.cost import estimate
+from assay.engines.checks import ignored, not_made, warnings_of
+from assay.engines.columns import Eps, adaptive, columns_of, looks_for_the_smallest, sizes_of
+from assay.engines.cost import estimate, most_asked
 from assay.engines.evaluation import Evaluation, numbers_table
 from assay.engines.protocol import protocol_of
 from assay.engines.session import session
 from assay.engines.subject import load_subject
 from assay.engines.tally import tally
 from assay.recipes.suite import wants_each
+from assay.subjects.asked import Asked
 from assay.subjects.bench import Data, fitted
+from assay.subjects.sources.black_box import is_black_box, is_onnx
 from assay.subjects.sources.load import load_target, trained_with
 from assay.subjects.target import Target
 
@@ -35,7 +41,7 @@ log = logging.getLogger("assay")
 
 LONG = 30.0  # seconds from which on an estimate is worth a line
 
-Model = str | nn.Module | Target
+Model = str | nn.Module | Target | Callable[..., Any]
 
 
 def evaluate(
@@ -57,6 +63,9 @@ def evaluate(
     deterministic: bool = False,
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy of a model, clean and under attack.
@@ -66,18 +75,34 @@ def evaluate(
     curve. ``seen`` names the attacks the model was trained with where its checkpoint does not. ``static_from`` adds a
     column of its own: examples made on that other model and judged here. ``save`` keeps every example made in a run of
     that name. ``ignore`` names trust checks that are not to be made.
+
+    A model that only answers is sent at most ``queries`` inputs, asked as ``ask`` says. Where the budget ends first,
+    the numbers are of the blocks before and ``complete`` is False; with ``save`` every answer is kept, and the same
+    call with a larger budget goes on. A budget that is spent before the first block raises ``BudgetSpent``.
     """
     skipped = sorted(ignored(ignore))
-    target, given, labelled = load_subject(model, data, device=device, mean=mean, std=std)
+    target, given, labelled = load_subject(
+        model,
+        data,
+        device=device,
+        mean=mean,
+        std=std,
+        queries=queries,
+        ask=ask,
+        white_box=white_box,
+        answers=answers_in(save, fresh=fresh),
+    )
     source = None
     if static_from is not None:
-        source = load_target(static_from, data=given, device=device, mean=mean, std=std)
+        opened = white_box and is_onnx(static_from)
+        source = load_target(static_from, data=given, device=device, mean=mean, std=std, white_box=opened)
         if fitted(source, given) is not given:
             raise UsageError("the model of --static-from orders its classes otherwise; retrain one of them")
     sizes, text = sizes_of(eps)
-    trained = tuple(steps(seen)) if seen is not None else trained_with(model) if isinstance(model, str) else None
+    told = isinstance(model, str) and not is_black_box(model)
+    trained = tuple(steps(seen)) if seen is not None else trained_with(str(model)) if told else None
     columns = columns_of(target, source, suite, sizes, norm, trained)
-    attacks = white_box(columns)
+    attacks = adaptive(columns)
     each = each or wants_each(suite) or looks_for_the_smallest(attacks)
     protocol = protocol_of(_name(model), target, given, attacks, text, seed=seed, each=each, curve=len(sizes) > 1)
     protocol |= {"parts": {name: list(c.attacks) for name, c in columns.items()}} if "attacks" not in columns else {}
@@ -86,26 +111,62 @@ def evaluate(
         for column in columns.values():
             open_for_run.enter_context(column.maker.ready())
             open_for_run.enter_context(column.judge.ready())
-        cost = estimate(target, labelled, (a for c in columns.values() for a in c.attacks.values()))
-        if cost.at_most > LONG:
-            hint = "; --save NAME makes it resumable" if save is None and isinstance(model, str) else ""
-            log.info("this takes %s%s", cost, hint)
+        _foretell(target, labelled, columns, "" if save is not None or not isinstance(model, str) else "--save NAME")
         keep = None
         if save is not None:
-            config = _config(model, target, given, columns, protocol, batch, skipped)
+            config = _config(model, target, given, columns, protocol, batch, skipped) | how_to_ask(ask, queries)
             keep = open_for_run.enter_context(store.opened(save, config, environment.describe(), fresh=fresh))
+            keep_answers(target, keep.path)
         rng = Stream(seed, ("eval",))
         work = Blocks(target, labelled, columns, rng, batch, each, keep, progress or (lambda _: None))
         static = None if static_from is None else _name(static_from)
-        result = tally(work.all(), columns, target.spec.classes, protocol, static=static)
-        result.warnings = warnings_of(target, labelled, result, attacks, rng.at("checks"), skipped)
+        blocks = work.all()
+        if work.spent is not None and not blocks:
+            raise work.spent
+        result = tally(blocks, columns, target.spec.classes, protocol, static=static)
+        result.complete, result.protocol["n"] = work.spent is None, result.clean.n
+        result.access = "white box" if "grad" in target.gives else "black box"
         result.ignored = tuple(skipped)
+        _check(result, target, labelled, attacks, rng.at("checks"))
+        result.queries = asked_of(target)
         if keep is not None:
-            result.run = str(keep.path)
-            if next(keep.commits("numbers"), None) is None:
-                keep.commit({"state/numbers.json": json.dumps(numbers_table(result)).encode()}, kind="numbers")
-            keep.write_stats({"seconds": work.seconds, **result.to_json()})
+            _keep(keep, result, work.seconds)
     return result
+
+
+def _foretell(target: Target, cases: Cases, columns: Mapping[str, Column], resumable: str) -> None:
+    """Tell what is coming where it is much: seconds, or questions of a black box, which is not timed for nothing."""
+    attacks = [attack for column in columns.values() for attack in column.attacks.values()]
+    if isinstance(target, Asked):
+        limit = "" if target.queries.limit is None else f"; the budget is {target.queries.limit}"
+        log.info(
+            "this asks up to about %d inputs, if each withstands every attack%s", most_asked(cases, attacks), limit
+        )
+        return
+    cost = estimate(target, cases, attacks)
+    if cost.at_most > LONG:
+        log.info("this takes %s%s", cost, f"; {resumable} makes it resumable" if resumable else "")
+
+
+def _check(result: Evaluation, target: Target, cases: Cases, attacks: Mapping[str, Bound], rng: Stream) -> None:
+    """The trust checks, as far as target and budget allow them."""
+    result.not_made = {name: why for name, why in not_made(target).items() if name not in result.ignored}
+    try:
+        if result.complete:
+            result.warnings = warnings_of(target, cases, result, attacks, rng, result.ignored)
+            return
+    except BudgetSpent:
+        log.warning("the budget of queries is spent before the trust checks are made")
+    left = set(names("check")) - set(result.ignored) - set(result.not_made)
+    result.not_made |= dict.fromkeys(sorted(left), "the budget of queries is spent")
+
+
+def _keep(keep: Store, result: Evaluation, seconds: float) -> None:
+    """The numbers in the run; those of a part of the inputs are for people to look at only."""
+    result.run = str(keep.path)
+    if result.complete and next(keep.commits("numbers"), None) is None:
+        keep.commit({"state/numbers.json": json.dumps(numbers_table(result)).encode()}, kind="numbers")
+    keep.write_stats({"seconds": seconds, **result.to_json()})
 
 
 def _name(model: object) -> str:

@@ -86,7 +86,9 @@ class Evaluation:
     """Clean accuracy, accuracy under each attack, and the pointwise worst case, under one protocol.
 
     ``parts`` has the worst cases of ``seen`` and ``unseen`` attacks apart, ``curve`` that at each of several eps,
-    ``mean`` the mean over attacks that each saw every input, ``minimal`` the smallest perturbations found.
+    ``mean`` the mean over attacks that each saw every input, ``minimal`` the smallest perturbations found. ``not_made``
+    has the trust checks that this target does not allow, each with the reason. Where a budget of ``queries`` ended
+    before the work did, ``complete`` is False and the numbers are of the inputs before.
     """
 
     clean: Share
@@ -103,7 +105,11 @@ class Evaluation:
     static_from: str | None = None
     warnings: list[dict[str, str]] = field(default_factory=list)
     ignored: tuple[str, ...] = ()
+    not_made: dict[str, str] = field(default_factory=dict)
     run: str | None = None
+    access: str = "white box"
+    complete: bool = True
+    queries: dict[str, Any] | None = None
 
     def accuracy(self, name: str = "worst") -> float:
         """Accuracy ``clean``, ``worst``, of a part (``seen``), or under the attack of that name (white box)."""
@@ -137,6 +143,9 @@ class Evaluation:
             "warnings": self.warnings,
             "unreliable": self.unreliable,
             "ignored_checks": list(self.ignored),
+            "checks_not_made": self.not_made,
+            "access": self.access,
+            "complete": self.complete,
             "protocol": self.protocol,
         }
         if self.parts:
@@ -153,6 +162,8 @@ class Evaluation:
                 "attacks": {name: outcome.to_json() for name, outcome in self.static.items()},
                 "worst": self.static_worst.to_json(),
             }
+        if self.queries is not None:
+            told["queries"] = self.queries
         if self.run is not None:
             told["run"] = self.run
         return told
@@ -185,7 +196,7 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
     return {
         "title": f"{protocol['data']}, n={protocol['n']}{ball}",
         "models": [
-            "white box" + ("*" if result.unreliable else ""),
+            result.access + ("*" if result.unreliable else ""),
             *([f"static, made on {result.static_from}"] if static else []),
         ],
         "rows": rows,
@@ -194,6 +205,7 @@ def numbers_table(result: Evaluation) -> dict[str, Any]:
                 "95 % Wilson intervals.",
                 *(f"*UNRELIABLE ({w['name']}): {w['message']}." for w in result.warnings),
                 *([f"Checks not made: {', '.join(result.ignored)}."] if result.ignored else []),
+                *([f"This target does not allow the checks {', '.join(result.not_made)}."] if result.not_made else []),
             ]
         ),
     }

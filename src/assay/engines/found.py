@@ -26,7 +26,8 @@ class Found:
     many cases each step of the chain left how many, at which levels, and how many of the seeds have no label of their
     own, so that ``failures`` and ``wrong`` are by what a model says of the clean parent; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
-    ``coverage`` what is covered of which criterion and layers, where the recipe has one.
+    ``coverage`` what is covered of which criterion and layers, where the recipe has one; ``queries`` what a target that
+    only answers was asked.
     """
 
     run: Path
@@ -47,6 +48,7 @@ class Found:
     interrupted: bool = False
     stats: dict[str, Any] = field(default_factory=dict)
     coverage: dict[str, Any] | None = None
+    queries: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self.failures

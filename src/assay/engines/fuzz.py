@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.units import seconds
+from assay.engines.asking import answers_in, keep_answers
 from assay.engines.campaign import Campaign, Progress
 from assay.engines.found import Found
 from assay.engines.guidance import Guidance
@@ -23,6 +24,7 @@ from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
 from assay.engines.twins import TWINS, Twins, twins_of
+from assay.recipes.fitting import recipes_for
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
 from assay.stages.objective import check_curvature
 from assay.stages.schedules import Pooled
@@ -43,7 +45,7 @@ LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes 
 
 def fuzz(
     recipe: str | Recipe,
-    model: str | nn.Module | Target,
+    model: str | nn.Module | Target | Callable[..., Any],
     data: str | Data,
     *,
     run: str | None = None,
@@ -64,6 +66,9 @@ def fuzz(
     size: str = "",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
     fresh: bool = False,
     deterministic: bool = False,
     progress: Progress | None = None,
@@ -76,13 +81,24 @@ def fuzz(
     recipes that compare models; ``resistant`` is the model that a recipe with two of them tests, which it otherwise
     builds from ``model`` (time that no budget counts); ``training`` the data the model was trained with, for criteria
     that need to know and to build with (the training part of the set that ``data`` names, unless given). ``folder`` is
-    that of a run inside another one.
+    that of a run inside another one. A model that only answers is sent at most ``queries`` inputs over all sessions,
+    asked as ``ask`` says; its answers are kept in the run, and where the budget ends first the run is not ``complete``.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
         raise UsageError(f"cases {cases} must be at least 1")
     seeds_from = load_data(data, part="train", size=size)
-    named = load_target(model, data=seeds_from, device=device, mean=mean, std=std)
+    named = load_target(
+        model,
+        data=seeds_from,
+        device=device,
+        mean=mean,
+        std=std,
+        queries=queries,
+        ask=ask,
+        white_box=white_box,
+        answers=answers_in(run, folder, fresh=fresh),
+    )
     seeds_from = fitted(named, seeds_from)
     ball = ball_of(eps, norm)
     warn_of_large(ball["eps"], ball["norm"], seeds_from)
@@ -96,7 +112,7 @@ def fuzz(
     target = named if twins is None else twins.like_resistant
     needs = stages.needs() - {SIBLINGS, TWINS}
     for net in (target, *others, *(() if vulnerable is None else (vulnerable,))):
-        require(net, needs, f"recipe {stages.name!r}")
+        require(net, needs, f"recipe {stages.name!r}", lambda gives: f"would work: {', '.join(recipes_for(gives))}")
     _check_others(stages, others, twins)
     unit = _units_so_far(unit, run, folder, fresh=fresh)
     group = _number("unit", unit, UNITS, target)
@@ -117,6 +133,7 @@ def fuzz(
             "classes": list(named.spec.classes),
             **({} if twins is None else twins.config(resistant)),
             **({"mean": list(mean), "std": list(std)} if mean or std else {}),
+            **({"white_box": True} if white_box else {}),
             **({"siblings": [net.fingerprint() for net in others]} if others else {}),
             **({"with": [m if isinstance(m, str) else "module" for m in siblings]} if others else {}),
         },
@@ -129,14 +146,22 @@ def fuzz(
         },
         "recipe": stages.config(),
         "budget": {
-            k: v for k, v in (("time", time if time is None else seconds(time)), ("cases", cases)) if v is not None
+            name: limit
+            for name, limit in (
+                ("time", time if time is None else seconds(time)),
+                ("cases", cases),
+                ("queries", queries),
+            )
+            if limit is not None
         },
+        **({"ask": {"how": ask}} if ask else {}),
     }
     with (
         store.opened(run, config, environment.describe(), fresh=fresh, folder=folder) as kept,
         session(deterministic=deterministic),
     ):
         tell = progress or (lambda _: None)
+        keep_answers(named, kept.path)
         if twins is not None and twins.given is None:
             target = twins.resistant(kept, seed, lambda numbers: tell({"phase": "resistant", **numbers}))
             bench, profile, _ = rehearsed(target, others, stages, learnt, vulnerable)
@@ -161,7 +186,8 @@ def fuzz(
                 guidance,
                 whole_units=deterministic,
             )
-            campaign.prepare(seeds_from)
+            if not campaign.prepare(seeds_from):
+                return campaign.found
             # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
             # on its neighbours.
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)

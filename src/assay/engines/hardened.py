@@ -26,8 +26,10 @@ class Round:
     ``found`` failures of the model before, of which ``selected`` were picked and ``learned`` (those of earlier rounds
     too, where the recipe keeps them) were trained on. ``fixed`` of ``checked`` failures that were never trained on,
     those of all rounds so far, are right now; of a resistant model that was given nobody knows what it was trained on,
-    so it has none. ``broken`` validation inputs are wrong now and were right for the
-    original model, ``mended`` ones the other way round. ``notes`` is what the trainer says of its work.
+    so it has none. Where the recipe keeps every case, failing or not, ``failing`` says how many of those found fail and
+    ``selected_failing`` how many of those selected; elsewhere all do. ``broken`` validation inputs are wrong now and
+    were right for the original model, ``mended`` ones the other way round. ``notes`` is what the trainer says of its
+    work, and the selector (``selection``).
     """
 
     number: int
@@ -43,11 +45,13 @@ class Round:
     epochs: int = 0
     seconds: float = 0.0
     notes: Mapping[str, Any] = field(default_factory=dict)
+    failing: int | None = None
+    selected_failing: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All but the time, so that the same round is committed as the same bytes."""
         apart = ("number", "measured", "seconds", "notes", *(OF_CASES if self.made == TRAINED else ()))
-        counts = {k: v for k, v in asdict(self).items() if k not in apart}
+        counts = {k: v for k, v in asdict(self).items() if k not in apart and v is not None}
         notes = {"notes": dict(self.notes)} if self.notes else {}
         return {"round": self.number, **counts, **notes, "validation": self.measured.to_json()}
 

@@ -13,13 +13,14 @@ from assay.engines.held_out import MINES
 from assay.engines.rehearsal import rehearsed
 from assay.engines.resistant_model import Given
 from assay.engines.siblings import SIBLINGS, for_siblings
+from assay.engines.stored import EVERY
 from assay.engines.twins import TWINS, check_twins
 from assay.recipes.recipe import Hardening, Recipe, Stages, finds_cases, hardening, resolve
 from assay.stages.trainers.dare import refuse
 from assay.stages.trainers.resistant import attacks_of
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
-from assay.subjects.target import Target, require
+from assay.subjects.target import START, Target, require
 
 log = logging.getLogger("assay")
 
@@ -69,6 +70,11 @@ class System:
         return System(chosen, changes, stages, after)
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether what is found is a pool, of which only a part fails."""
+        return self.stages is not None and self.stages.oracle.entry.name == EVERY
+
+    @property
     def resistant(self) -> Bound | None:
         """What builds the resistant one of two models, None where there is one."""
         return None if self.stages is None else self.stages.resistant
@@ -93,7 +99,7 @@ class System:
         needs = set(self.after.train.entry.needs)
         if self.stages is not None:
             needs |= {*self.stages.needs(), *self.after.select.entry.needs}
-        require(target, needs - {SIBLINGS, TWINS, MINES}, f"recipe {self.recipe.name!r}")
+        require(target, needs - {SIBLINGS, TWINS, MINES, START}, f"recipe {self.recipe.name!r}")
         if self.stages is not None:
             rehearsed(target, (), self.stages, training, None if self.resistant is None else target)
         if self.resistant is not None:

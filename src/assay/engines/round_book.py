@@ -58,7 +58,7 @@ class Book:
         """Put a round down for good."""
         name, told = round_name(done.number), done.to_json()
         first = self.done[0].measured if self.done else done.measured
-        counted = ("found", "selected", "checked", "fixed", "broken")
+        counted = ("found", "failing", "selected", "selected_failing", "checked", "fixed", "broken")
         self.folder.commit(
             {
                 f"models/{name}.safetensors": weights,

@@ -1,6 +1,7 @@
 """The rounds of hardening: fuzz, split by seed, select, train, measure, commit."""
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +22,7 @@ from assay.engines.hardening_setting import Stopped
 from assay.engines.resistant_model import RESISTANT, Building, heap_in
 from assay.engines.round_book import Book, round_name
 from assay.recipes.recipe import Stages
+from assay.stages.schedules.once import Once
 from assay.stages.selectors.ranking import checked
 from assay.stages.trainers.kept_back import Parted, among, kept_back
 from assay.subjects.bench import Bench, Data, Splits
@@ -36,6 +38,7 @@ class Rounds:
         self.book, self.stages, self.after = book, stages, book.setting.system.after
         self.folder, self.setting, self.models, self.rng = book.folder, book.setting, book.models, book.rng
         self.kept: list[Parted] = []  # of every round, read when the next one begins
+        self.said: dict[str, Any] = {}  # by the selector, of its work in this round
 
     def over(self) -> str:
         """Why there is no round after those that are done; such a recipe goes on as long as it may."""
@@ -106,7 +109,8 @@ class Rounds:
             self.kept.pop()  # as if it had not begun
             raise
         done = replace(done, found=len(found), selected=len(rows["selected"]), learned=len(learn))
-        done = replace(done, epochs=len(made.log), notes=made.notes)
+        done = replace(done, epochs=len(made.log), notes=made.notes | ({"selection": self.said} if self.said else {}))
+        done = replace(done, **self._failing(found, rows["selected"]))
         weights = self.models.encoded(made.module, training=training | made.facts(), hardening={"round": number})
         self.book.commit(replace(done, seconds=time.monotonic() - began), weights, rows | state)
         self.models.forget(name)
@@ -134,14 +138,22 @@ class Rounds:
                 changes=s.system.changes,
                 training=s.splits.part("train"),
                 deterministic=s.deterministic,
-                progress=self.book.tell(phase="fuzz", round=number),
-                **(s.amounts.fuzzing or {}),
+                progress=self.book.tell(phase="fuzz", round=number, **({"kept": "kept"} if s.system.keeps_all else {})),
+                **self._limits(),
             )
             if found.interrupted:
                 raise Stopped
             return load_failures(store.read(path))
         except NothingToTest:
             return None
+
+    def _limits(self) -> dict[str, Any]:
+        """Time and cases of one round's fuzzing; where a seed has one case, no more than there are seeds."""
+        limits = dict(self.setting.amounts.fuzzing or {})
+        if isinstance(self.stages.schedule(), Once):
+            counts = [int(bound.params["count"]) for bound in self.stages.seeds.values() if "count" in bound.params]
+            limits["cases"] = min(limits.get("cases", math.inf), len(self.setting.splits.part("train")), *counts)
+        return limits
 
     def _seeds(self, number: int) -> Data:
         """The training part in an order of the round's own: time that is short would always work the first seeds."""
@@ -162,19 +174,32 @@ class Rounds:
     def _picked(self, found: Cases, current: Target, number: int) -> dict[str, Tensor]:
         """The rows kept back to check, and of the others those that the selector picks.
 
-        Some recipes give unlabelled seeds the class a model gives them; what grew from these is not learned from.
+        A selector that begins with inputs of its own has those of the training part, never others. Where the recipe
+        keeps every case, only those that fail are kept back: they are checked as failures. Some recipes give unlabelled
+        seeds the class a model gives them; what grew from these is not learned from.
         """
         train = self.setting.splits.part("train").cases
         labelled = torch.isin(found.origin, train.origin[train.y != UNLABELLED])
         back = kept_back(found.origin, self.setting.seed)
         mine, back = (~back & labelled).nonzero().flatten(), back & labelled
+        if self.setting.system.keeps_all:
+            back &= _fails(found)
         k, select = min(self.setting.amounts.per_round, len(mine)), self.after.select
         if k:
             with current.ready():
                 some = found[mine].to(current.device)
-                rows = select(Bench(current), some, k, rng=self.rng.at("select", number))
+                bench = Bench(current, training=self.setting.splits.part("train"))
+                rows = select(bench, some, k, rng=self.rng.at("select", number))
+                self.said = bench.told()
             mine = mine[checked(rows, k, len(mine), select.entry.name)]
         return {"selected": mine, "check": back.nonzero().flatten()}
+
+    def _failing(self, found: Cases | None, selected: Tensor) -> dict[str, Any]:
+        """How many of the cases fail that were found, and that were selected, where not all do."""
+        if found is None or not self.setting.system.keeps_all:
+            return {}
+        fails = _fails(found)
+        return {"failing": int(fails.sum()), "selected_failing": int(fails[selected].sum())}
 
     def _with_checks(self, check: Cases) -> Splits:
         """The data to train with: kept-back failures among the validation cases, at most as many as clean ones."""
@@ -214,6 +239,11 @@ class Rounds:
         cases = load_failures(run)
         rows = decode(self.folder.file(f"state/{round_name(number)}.safetensors"))
         return _parted(cases, rows)
+
+
+def _fails(found: Cases) -> Tensor:
+    """Which cases the model got wrong that they were found on, (N,)."""
+    return found.info["pred"] != found.y
 
 
 def _parted(found: Cases, rows: Mapping[str, Tensor]) -> Parted:

@@ -2,8 +2,9 @@
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.store import Store
+from assay.engines.asking import ANSWERS
 from assay.engines.resistant_model import RESISTANT
 from assay.engines.stored import class_names, identity_of, kind_of, round_number
+from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target, pick_device
@@ -33,11 +36,19 @@ def target_of(
     device: str = "auto",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
 ) -> Target:
-    """The given model; else the run's own, loaded when it is first asked, so that who asks nothing needs none."""
+    """The given model; else the run's own, loaded when it is first asked, so that who asks nothing needs none.
+
+    ``queries``, ``ask`` and ``white_box`` are for models that only answer; what the run's own one answers is kept in
+    the run.
+    """
+    asking = {"queries": queries, "ask": ask, "white_box": white_box}
     if model is not None:
-        return _load(run, cases, model, data, device, mean, std)
-    return Deferred(lambda: _load(run, cases, None, data, device, mean, std), pick_device(device))
+        return _load(run, cases, model, data, device, mean, std, asking)
+    return Deferred(lambda: _load(run, cases, None, data, device, mean, std, asking), pick_device(device))
 
 
 class Deferred:
@@ -76,6 +87,7 @@ def _load(
     device: str,
     mean: tuple[float, ...],
     std: tuple[float, ...],
+    asking: Mapping[str, Any],
 ) -> Target:
     """The model that was given, or the run's own, which must still be what it was."""
     told = identity_of(run).get("target", {})
@@ -86,9 +98,12 @@ def _load(
         known = Data(f"run {run.name}", cases[:0], InputSpec(shape, (0.0, 1.0), class_names(run, cases)))
     else:
         known = load_data(data, size=identity_of(run).get("data", {}).get("size", ""))
-    moments = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
+    moments: dict[str, Any] = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
+    how = asking["ask"] or (_how(run) if model is None else "")
+    opened = asking["white_box"] or bool(own.get("white_box"))
     try:
-        target = load_target(text if model is None else model, data=known, device=device, **moments)
+        given = {**moments, **asking, "ask": how, "white_box": opened}
+        target = load_target(text if model is None else model, data=known, device=device, **given)
     except UsageError as error:
         if model is not None:
             raise
@@ -104,7 +119,17 @@ def _load(
                 "classes differ; give --model (with --data, --mean and --std where they belong to it)"
             )
         log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
+    elif isinstance(target, Asked):
+        target.keep(run.path / ANSWERS)
     return target
+
+
+def _how(run: Store) -> str:
+    """How the run asked a model that only answers, which is no part of what the run is."""
+    try:
+        return str(run.config.get("ask", {}).get("how", ""))
+    except (OSError, ValueError):  # no such file, or a damaged one
+        return ""
 
 
 def _own_fingerprint(run: Store) -> object:

@@ -22,12 +22,12 @@ from assay.core.store import Store
 from assay.core.units import count
 from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.session import session
-from assay.engines.stored import Pool, class_names, identity_of, pool_of, stored_cases
+from assay.engines.stored import Pool, class_names, identity_of, kind_of, pool_of, stored_cases
 from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.data.load import load_data, training_of
-from assay.subjects.target import Target, require
+from assay.subjects.target import START, Target, require
 
 log = logging.getLogger("assay")
 
@@ -36,7 +36,8 @@ log = logging.getLogger("assay")
 class Selection:
     """What a selector picked from ``of`` cases of a run; ``score`` names the column it went by, if any.
 
-    ``dropped`` says how many other cases the run holds, by the reason for which they were not looked at.
+    ``dropped`` says how many other cases the run holds, by the reason for which they were not looked at; ``said`` is
+    what the selector says of its work.
     """
 
     run: Path
@@ -49,6 +50,7 @@ class Selection:
     score: str
     classes: tuple[str, ...]
     new: bool
+    said: dict[str, Any]
 
     @property
     def file(self) -> str:
@@ -77,6 +79,9 @@ def select(
     device: str = "auto",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
 ) -> Selection:
     """The ``k`` cases of a run that a selector picks, in its order; all of them where there are fewer.
 
@@ -86,7 +91,8 @@ def select(
     where the selector asks it. The selection is kept in the run; the same call again reads it from there. ``data`` are
     those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
     net. ``training`` are those the model was trained with, for selectors and scores that compare with them: the
-    training part of the run's data set where they are not given.
+    training part of the run's data set where they are not given. ``queries`` is the most inputs that the model may be
+    sent, ``ask`` says how ("rate=50, repeats=3"), ``white_box`` opens an ONNX file.
     """
     count(k, 100, "-k")  # before the work, not after it
     chosen = bind("selector", *step(by), ball_of(eps, norm))
@@ -95,26 +101,31 @@ def select(
         pool = pool_of(folder, cases, every=every, static=static)
         if "seed_x" not in cases.info and _goes_by_score(chosen):
             cases = _with_seeds(folder, cases, data)
-        target = target_of(folder, cases, model, data=data, device=device, mean=mean, std=std)
+        asking: dict[str, Any] = {"queries": queries, "ask": ask, "white_box": white_box}
+        target = target_of(folder, cases, model, data=data, device=device, mean=mean, std=std, **asking)
         if chosen.entry.needs:
-            require(target, chosen.entry.needs, f"selector {chosen.entry.name!r}")
+            require(target, set(chosen.entry.needs) - {START}, f"selector {chosen.entry.name!r}")
         told = "" if model is None else target.fingerprint()
         bench = _bench(folder, target, chosen, cases, training)
         known = None if training is None or bench.training is None else bench.training.fingerprint()
         asked = {"k": count(k, len(pool.rows), "-k"), "seed": seed, "model": told, "training": known}
+        asked |= {"asking": asking if any(asking.values()) else None}  # a budget may have cut its work short
         return _selected(folder, bench, cases, pool, chosen, asked)
 
 
 def _bench(run: Store, target: Target, chosen: Bound, cases: Cases, training: str | Data | None) -> Bench:
-    """The target; where the selector or its score looks inside it, the net itself and what it was trained with."""
+    """The target; where the selector or its score looks inside it, or begins with inputs of its own, the model itself
+    and what it was trained with.
+    """
     needs = set(chosen.entry.needs)
     if _goes_by_score(chosen) and step(chosen.params["score"])[0] not in cases.info:
         needs |= set(bind("score", *step(chosen.params["score"])).entry.needs)
-    if "activation" not in needs:
+    if needs.isdisjoint({"activation", START}):
         return Bench(target)
     net = target.target if isinstance(target, Deferred) else target
     told = identity_of(run).get("data", {})
-    known = Data(run.name, cases[:0], target.spec, str(told.get("spec", "")))
+    whole = kind_of(run) == "harden" and not str(told.get("spec", "")).startswith("dir:")  # its data are a whole set
+    known = Data(run.name, cases[:0], target.spec, f"{told.get('spec', '')}{'/train' * whole}")
     try:
         learnt = training_of(known, training, size=told.get("size", ""))
         return Bench(net, training=None if learnt is None else fitted(net, learnt))
@@ -135,7 +146,9 @@ def _selected(run: Store, bench: Bench, cases: Cases, pool: Pool, chosen: Bound,
             return _kept(run, number, cases, new=False)
     files, score = _picked(bench, cases[pool.rows], chosen, given["k"], Stream(given["seed"], ("select",)))
     files["rows"] = pool.rows[files["rows"]]  # rows of all that the run holds
-    run.commit({_file(len(done) + 1): encode(files)}, kind="select", score=score, **asked)
+    said = bench.told()
+    told = asked | ({"said": said} if said else {})
+    run.commit({_file(len(done) + 1): encode(files)}, kind="select", score=score, **told)
     return _kept(run, len(done) + 1, cases, new=True)
 
 
@@ -168,7 +181,8 @@ def _kept(run: Store, number: int, every: Cases, *, new: bool) -> Selection:
     cases = every[kept["rows"]]
     if meta["score"]:
         cases = cases.note(**{meta["score"]: kept["score"]})
-    told = {key: meta[key] for key in ("by", "k", "of", "score")} | {"dropped": meta.get("dropped", {})}
+    told = {key: meta[key] for key in ("by", "k", "of", "score")}
+    told |= {key: meta.get(key, {}) for key in ("dropped", "said")}
     return Selection(run.path, number, cases=cases, classes=class_names(run, every), new=new, **told)
 
 

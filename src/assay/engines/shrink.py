@@ -26,7 +26,7 @@ from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.select import load_selection
 from assay.engines.session import session
 from assay.engines.shrunk import OF_THE_INPUT, shrunk
-from assay.engines.stored import class_names, identity_of, kind_of
+from assay.engines.stored import class_names, identity_of, keeps_all, kind_of
 from assay.subjects.bench import Bench
 
 BLOCK = {"cpu": 256, "cuda": 2048}  # cases shrunk and committed together
@@ -243,7 +243,8 @@ def _selected(run: Store, number: int) -> Tensor:
 
 
 def _oracle(run: Store) -> Bound:
-    return bind("oracle", *step(identity_of(run)["recipe"]["oracle"]))
+    kept = "wrong_label" if keeps_all(run) else identity_of(run)["recipe"]["oracle"]  # of a pool, what fails
+    return bind("oracle", *step(kept))
 
 
 def _code(oracle: Bound) -> str:

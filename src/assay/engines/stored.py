@@ -15,6 +15,8 @@ from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
 
+EVERY = "every"  # the oracle of recipes that keep what does not fail too
+
 
 def stored_cases(run: Store) -> Cases:
     """The failures of a fuzzing run or of every round of a hardening, or all examples of a saved evaluation."""
@@ -89,6 +91,11 @@ def kind_of(run: Store) -> str:
 def only_trains(run: Store) -> bool:
     """Whether it is a hardening whose recipe finds no cases."""
     return kind_of(run) == "harden" and "mutate" not in identity_of(run).get("recipe", {})
+
+
+def keeps_all(run: Store) -> bool:
+    """Whether its recipe keeps every case, so that what a fuzzing run calls failures is a pool."""
+    return bool(identity_of(run).get("recipe", {}).get("oracle") == EVERY)
 
 
 def class_names(run: Store, cases: Cases) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What an engine measures: a model, its data fitted to it, and the cases among them that have labels."""
 
+from pathlib import Path
 from typing import Any
 
 from assay.core.cases import UNLABELLED, Cases
@@ -11,11 +12,30 @@ from assay.subjects.target import Target
 
 
 def load_subject(
-    model: Any, data: str | Data, *, device: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+    model: Any,
+    data: str | Data,
+    *,
+    device: str,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
+    white_box: bool = False,
+    answers: Path | None = None,
 ) -> tuple[Target, Data, Cases]:
     """The target, the data with labels in its order of classes, and their labelled cases, of which there are some."""
     given = load_data(data, part="test")
-    target = load_target(model, data=given, device=device, mean=mean, std=std)
+    target = load_target(
+        model,
+        data=given,
+        device=device,
+        mean=mean,
+        std=std,
+        queries=queries,
+        ask=ask,
+        white_box=white_box,
+        answers=answers,
+    )
     given = fitted(target, given)
     labelled = given.cases[given.cases.y != UNLABELLED]
     if not len(labelled):

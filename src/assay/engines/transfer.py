@@ -14,6 +14,7 @@ from assay.core.randomness import Stream
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Progress
 from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.columns import suites_told
 from assay.engines.evaluation import Share
 from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
@@ -21,6 +22,7 @@ from assay.engines.subject import load_subject
 from assay.recipes.suite import attacks_of
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
+from assay.subjects.sources.black_box import is_black_box, is_onnx
 from assay.subjects.target import Target, answer, require
 
 
@@ -58,20 +60,28 @@ def transfer(
     eps: str | float | None = None,
     norm: str = "linf",
     names: Sequence[str] = (),
+    ask: str = "",
+    white_box: bool = False,
     seed: int = 0,
     batch: int = BLOCK,
     device: str = "auto",
     deterministic: bool = False,
     progress: Progress | None = None,
 ) -> Transfer:
-    """Attack every model and judge what comes out by every other; gradient attacks go on after their first success."""
+    """Attack every model and judge what comes out by every other; gradient attacks go on after their first success.
+
+    ``ask`` says how those are asked that only answer; ``white_box`` opens those of them that are ONNX files.
+    """
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):
         raise UsageError("a transfer matrix needs two or more models, each with a name of its own")
     given = load_data(data, part="test")
     targets: dict[str, Target] = {}
     for label, model in zip(labels, models, strict=True):
-        targets[label], own, cases = load_subject(model, given, device=device)
+        closed = is_black_box(model)
+        opened = white_box and is_onnx(model)
+        how = ask if closed and not opened else ""
+        targets[label], own, cases = load_subject(model, given, device=device, ask=how, white_box=opened)
         if own is not given:
             raise UsageError(f"{label} orders its classes otherwise than the data; retrain it on these data")
     attacks = {
@@ -84,7 +94,7 @@ def transfer(
     protocol |= {"model": list(labels), "model_fingerprint": [t.fingerprint() for t in targets.values()]}
     for target in targets.values():
         for label, attack in attacks.items():
-            require(target, attack.entry.needs, f"attack {label!r}")
+            require(target, attack.entry.needs, f"attack {label!r}", suites_told)
             portable(label, attack)
     rates = _Rates(targets, batch)
     with ExitStack() as stack:

@@ -87,7 +87,7 @@ def check_twins(stages: Stages, *, given: bool) -> None:
 
 def twins_of(
     stages: Stages,
-    model: Model,
+    model: Any,
     vulnerable: Target,
     resistant: Model | None,
     data: Data,

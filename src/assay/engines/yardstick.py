@@ -14,7 +14,7 @@ from assay.core.requirement import WORDS, Requirement
 from assay.core.specs import Params, canonical, did_you_mean, python_file, step
 from assay.core.units import budget
 from assay.engines.blocks import Progress
-from assay.engines.columns import columns_of, white_box
+from assay.engines.columns import adaptive, columns_of
 from assay.engines.evaluate import evaluate
 from assay.engines.measured import Measured
 from assay.engines.protocol import protocol_of
@@ -43,7 +43,7 @@ class Yardstick:
         if self.norm not in FOL_NORMS and any(clause.name == "fol" for clause in requirement.clauses):
             raise UsageError(f"fol is defined for the norms {' and '.join(FOL_NORMS)}, not for {self.norm}")
         columns = columns_of(self.original, self.original, self.suite, [budget(self.eps)], self.norm, None)
-        attacks = white_box(columns)
+        attacks = adaptive(columns)
         told = protocol_of(model, self.original, data, attacks, str(self.eps), seed=self.seed, each=True, curve=False)
         return told | {"suite": self.suite}
 

@@ -9,13 +9,14 @@ from assay.core.units import clock
 from assay.engines.evaluation import Share
 from assay.engines.hardened import TRAINED, Hardened, Round, Tested
 from assay.engines.hardening_words import NOISE, OUTDONE, looked, no_control, title_of
-from assay.outputs.notes import note_facts
+from assay.outputs.notes import note_facts, note_title
 from assay.outputs.screen import eval_line, fuzz_line, plain
 from assay.outputs.show import facts_table
 from assay.outputs.tables import before_after_table
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
 
 FIXED = "fixed: failures never trained on that are right now; "
+POOL = "cases: all that were made, whether they fail or not; failing: those that the model before the round got wrong"
 MEANING_OF_ROUNDS = (
     "broken: clean inputs that were right for the original and are wrong now; fol: median of fresh PGD examples; "
     "* unreliable, see below"
@@ -35,6 +36,8 @@ def rounds_table(told: Hardened) -> Table:
             "files models/round-00N are numbered from the original = 0, so resistant is round-001, round 1 round-002"
         )
     counted = ("broken",) if told.alone else ("found", "selected", "fixed", "broken")
+    if any(done.failing is not None for done in told.rounds):
+        counted, table.caption = ("cases", "failing", *counted[1:]), f"{POOL}\n{table.caption}"
     for column in ("round", "clean", *attacks, "worst case", "fol", *counted, "time"):
         table.add_column(column, justify="right")
     for done, name in zip(told.rounds, round_names(told.rounds), strict=True):
@@ -56,8 +59,10 @@ def _place(told: Hardened, number: int) -> str:
 def _cells(done: Round, name: str, counted: Sequence[str]) -> list[str]:
     now = done.measured
     shares = (now.clean, *now.attacks.values(), now.worst)
-    counts = {"found": done.found, "selected": done.selected, "broken": done.broken}
-    texts = {"fixed": f"{done.fixed} of {done.checked}"} | {column: str(count) for column, count in counts.items()}
+    counts = {"found": done.found, "cases": done.found, "broken": done.broken}
+    texts = {"fixed": f"{done.fixed} of {done.checked}", "selected": picked(done)}
+    texts |= {column: str(count) for column, count in counts.items()}
+    texts["failing"] = "" if done.failing is None else str(done.failing)
     return [
         f"{name}{'*' * now.unreliable}",
         *(f"{100 * share.accuracy:.1f} %" for share in shares),
@@ -67,10 +72,15 @@ def _cells(done: Round, name: str, counted: Sequence[str]) -> list[str]:
     ]
 
 
+def picked(done: Round) -> str:
+    """How many cases were selected, and where not all fail, how many of them do."""
+    return f"{done.selected}" + ("" if done.selected_failing is None else f" ({done.selected_failing} failing)")
+
+
 def notes_tables(told: Hardened) -> list[Table]:
-    """What trainers say of their work, a table a round."""
+    """What trainers and selectors say of their work, a table a round."""
     return [
-        facts_table(note_facts(done.notes), title=f"what the trainer says, {_place(told, done.number)}")
+        facts_table(note_facts(done.notes), title=f"{note_title(done.notes)}, {_place(told, done.number)}")
         for done in told.rounds
         if done.notes
     ]

@@ -92,10 +92,8 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     if numbers.get("phase") == "resistant":
         return f"building the resistant model, epoch {numbers['epoch']:.1f}", None
     rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
-    return (
-        f"{numbers['cases']} cases ({rate:.0f}/s), {numbers['failures']} failures, {numbers['seeds']} seeds done",
-        None,
-    )
+    found = f"{numbers['failures']} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
+    return f"{numbers['cases']} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done", None
 
 
 def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from assay.outputs.models import Models
 
-LABELLING = ("attacked", "agreed", "correct")  # seeders that give a class to what has no label
+LABELLING = ("attacked", "agreed", "correct", "labelled")  # seeders that give a class to what has no label
 
 
 def seeding_facts(told: Mapping[str, Any], worked: int, models: Models) -> dict[str, str]:
@@ -34,12 +34,19 @@ def labelled_by(told: Mapping[str, Any], models: Models) -> str:
     return "the models say" if first == "agreed" and models.siblings else "the model says"
 
 
-def opinion_facts(opinions: Mapping[str, int], told: Mapping[str, Any], models: Models) -> dict[str, str]:
-    """How many valid cases other oracles would have called failures, of seeds that came about as ``told``."""
+def opinion_facts(
+    opinions: Mapping[str, int], told: Mapping[str, Any], models: Models, *, every: bool = False
+) -> dict[str, str]:
+    """How many valid cases other oracles would have called failures, of seeds that came about as ``told``.
+
+    Where ``every`` case is kept, those that the model gets wrong are told beside their number already.
+    """
+    opinions = {name: n for name, n in opinions.items() if not every or name != "wrong_label"}
     left = "cases that left the class of their label"
     names = {"leaves": left, "leaves_wrong": left}
     if told.get("mined"):
         names = {"leaves": "cases that left the mined class"}
         names["leaves_wrong"] = f"{names['leaves']} and are wrong"
+    names["wrong_label"] = "cases that the model gets wrong"
     names["agreed"] = f"cases on which {'all' if models.siblings else 'both'} models agree, wrongly"
     return {names.get(name, f"cases that {name} calls failures"): str(n) for name, n in opinions.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from assay.core.lock import holder
 from assay.core.store import Store
 from assay.engines.found import summary
-from assay.engines.stored import identity_of
+from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
 from assay.outputs.seeding import opinion_facts, seeding_facts
 from assay.outputs.tables import coverage_facts
@@ -33,6 +33,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "alive": alive,
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
+        **({"every": True} if keeps_all(run) else {}),
         "opinions": found.opinions,
         "seeding": found.seeding,
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
@@ -65,6 +66,8 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     """The same for people."""
     holder_ = told["holder"] or {"pid": "?", "host": "?"}
     shown = {k: v for k, v in told.items() if v not in (None, [], {}) and k not in ("run", "holder", *WORDED)}
+    if shown.pop("every", False) and "failures" in shown:  # a pool, not failures
+        shown = _pool(shown)
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
@@ -74,7 +77,7 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     if told["models"] is not None:
         models = Models(**told["models"])
         shown |= models.facts() or {"model": models.tested}
-        shown |= opinion_facts(told["opinions"], told["seeding"], models)
+        shown |= opinion_facts(told["opinions"], told["seeding"], models, every=told.get("every", False))
         shown |= seeding_facts(told["seeding"], told.get("seeds", 0), models)
     if "rounds" in shown:
         shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
@@ -88,6 +91,12 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     return {k: str(v) for k, v in shown.items()}
 
 
+def _pool(shown: dict[str, Any]) -> dict[str, Any]:
+    """What a run is told to hold whose recipe keeps every case."""
+    names = {"failures": "cases kept, failing or not", "wrong": "of these the model is wrong on"}
+    return {names.get(name, name): value for name, value in shown.items() if name not in ("distinct", "broken")}
+
+
 def _numbers(meta: Mapping[str, Any]) -> dict[str, Any]:
     warnings = meta.get("warnings", [])
     trust = {"unreliable": bool(warnings), "warnings": warnings}
@@ -99,6 +108,9 @@ def _round(told: dict[str, Any]) -> str:
     """A round of hardening in one line."""
     made = told.get("made", "cases" if told["round"] else "original")  # old runs do not tell
     counts = f", {told['found']} found, {told['selected']} selected" if "found" in told and told["round"] else ""
+    if "failing" in told:
+        of = (told["found"], told["failing"], told["selected"], told["selected_failing"])
+        counts = ", {} cases ({} failing), {} selected ({} failing)".format(*of)
     learned = counts + MADE.get(made, "")
     trust = f", UNRELIABLE ({', '.join(told['warnings'])})" if told["unreliable"] else ""
     return f"{told['round']}: clean {told['clean']:.3f}, robust {told['robust']:.3f}{learned}{trust}"

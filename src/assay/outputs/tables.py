@@ -36,7 +36,7 @@ def evaluation_table(result: Evaluation) -> Table:
     )
     static = result.static_worst is not None
     table.add_column("")
-    table.add_column(f"white box{star}", justify="right")
+    table.add_column(f"{result.access}{star}", justify="right")
     if static:
         table.add_column(plain(f"static, made on {result.static_from}"), justify="right")
     for column in ("tried", "broken", "asked", "seconds"):
@@ -56,9 +56,19 @@ def evaluation_table(result: Evaluation) -> Table:
     return table
 
 
+def asked_line(queries: Mapping[str, Any]) -> str:
+    """What a black box was asked, in words."""
+    limit = "" if queries["limit"] is None else f" of {queries['limit']}"
+    parts = {"again after a fault": queries["retries"], "repeats": queries["repeats"]}
+    inside = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+    unsteady = queries.get("unsteady", 0)
+    told = f"asked: {queries['asked']}{limit} inputs{f' ({inside})' if inside else ''}"
+    return told + (f"; {unsteady} got answers that disagree" if unsteady else "")
+
+
 def curve_table(result: Evaluation) -> Table:
     """Worst-case accuracy at each eps."""
-    table = Table(caption="worst case at each eps; white box; 95 % Wilson intervals")
+    table = Table(caption=f"worst case at each eps; {result.access}; 95 % Wilson intervals")
     table.add_column(f"eps ({result.protocol['norm']})", justify="right")
     table.add_column("accuracy", justify="right")
     for eps, share in result.curve.items():
@@ -109,7 +119,7 @@ def _rate(share: Share) -> str:
 
 def per_class_table(result: Evaluation) -> Table:
     """Clean and worst-case accuracy of each class that occurs."""
-    table = Table(caption="white box; 95 % Wilson intervals")
+    table = Table(caption=f"{result.access}; 95 % Wilson intervals")
     for column in ("class", "n", "clean", "worst case"):
         table.add_column(column, justify="left" if column == "class" else "right")
     for name, row in result.per_class.items():

@@ -28,6 +28,18 @@ AUTOATTACK_RAND = Suite(
     attacks=(("apgd_ce", {"eot": 20}), ("apgd_dlr", {"eot": 20})),
 )
 
+BLACK_BOX = Suite(
+    name="black-box",
+    summary="Square and HopSkipJump with 1000 queries each: for targets that answer with probabilities only.",
+    attacks=(("square", {"queries": 1000}), ("hop_skip_jump", {"queries": 1000})),
+)
+
+LABEL_ONLY = Suite(
+    name="label-only",
+    summary="HopSkipJump with 1000 queries: for targets that answer with labels only.",
+    attacks=(("hop_skip_jump", {"queries": 1000}),),
+)
+
 SEEN = Suite(
     name="seen",
     summary="What the model was trained with: training-specific robustness.",

@@ -11,11 +11,12 @@ from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.core.registry import Bound, lookup, names
+from assay.core.registry import Bound, entries, lookup, names
 from assay.core.specs import canonical, did_you_mean
 from assay.engines.checks.look import SAMPLE, Ball, Facts, Look, spread
 from assay.engines.checks.strength import STEPS, ours
 from assay.engines.evaluation import Evaluation, Share
+from assay.subjects.asked import Asked
 from assay.subjects.target import Target, answer
 
 KNOWN_NORMS = ("linf", "l2", "l1")  # those that the attacks of the probes know
@@ -63,8 +64,25 @@ def ignored(suppressed: Collection[str]) -> frozenset[str]:
     return frozenset(known[canonical(name)] for name in suppressed)
 
 
+def not_made(target: Target) -> dict[str, str]:
+    """The checks that this target does not allow, each with the reason."""
+    reasons = {}
+    for entry in entries("check"):
+        missing = sorted(set(entry.needs) - set(target.gives))
+        if missing:
+            reasons[entry.name] = f"needs {', '.join(missing)}"
+    if "grad" not in target.gives:
+        reasons["wrong_range"] = "would send inputs outside their range"
+    if isinstance(target, Asked):
+        unseen = "looks into a torch module"
+        reasons |= {"train_mode": unseen, "batch_norm_changing": unseen, "softmax_output": "needs logit"}
+        if target.repeats == 1:
+            reasons["randomised"] = "every input is asked once; --ask repeats=3 would tell"
+    return dict(sorted(reasons.items()))
+
+
 def _fired(look: Look, suppressed: Collection[str]) -> list[dict[str, str]]:
-    skipped = ignored(suppressed)
+    skipped = {*ignored(suppressed), *not_made(look.target)}
     fired = []
     with look.target.ready():
         for name in names("check"):

@@ -17,7 +17,7 @@ from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.found import Found, load_failures, summary
 from assay.engines.quality import medians_of
-from assay.engines.stored import class_names, identity_of
+from assay.engines.stored import class_names, identity_of, keeps_all
 from assay.outputs.models import Models, models_of
 from assay.outputs.report.hardening import hardening_parts
 from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
@@ -65,6 +65,7 @@ def report(run: str | Path) -> Path:
         **hardening_parts(folder),
         cards=_cards(folder, failures, models, out),
         total=found.failures,
+        every=keeps_all(folder),
         wrong=0 if failures is None else int((failures.info["pred"] != failures.y).sum()),
         damage=folder.damage,
         campaign=_campaign_text(folder),
@@ -94,17 +95,26 @@ def _facts(folder: Store, found: Found, failures: Cases | None, models: Models) 
         return {}
     rate = found.cases / found.seconds if found.seconds else 0.0
     return {
-        "failures": f"{found.failures}",
-        "distinct by seed and wrong class": f"{found.distinct}",
-        "seeds broken": f"{found.broken}",
+        **_counts(found, every=keeps_all(folder), role=models.role),
         "flaky (did not fail again)": f"{found.flaky}",
         "cases tried": f"{found.cases}",
-        **opinion_facts(found.opinions, found.seeding, models),
+        **opinion_facts(found.opinions, found.seeding, models, every=keeps_all(folder)),
         **seeding_facts(found.seeding, found.seeds, models),
         **({} if failures is None else quality_facts(medians_of(folder, failures))),
         **({} if (coverage := folder.stats().get("coverage")) is None else coverage_facts(coverage)),
         "time": clock(found.seconds),
         "cases per second": f"{rate:.0f}",
+    }
+
+
+def _counts(found: Found, *, every: bool, role: str) -> dict[str, str]:
+    """How many cases were kept: failures, or a pool of which some fail."""
+    if every:
+        return {"cases kept, failing or not": f"{found.failures}", f"of these the {role} is wrong on": f"{found.wrong}"}
+    return {
+        "failures": f"{found.failures}",
+        "distinct by seed and wrong class": f"{found.distinct}",
+        "seeds broken": f"{found.broken}",
     }
 
 
