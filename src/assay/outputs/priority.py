@@ -62,8 +62,11 @@ def reasons(result: Prioritised) -> list[str]:
     """Why methods that do not apply to this model do not, a line for each reason."""
     why: dict[str, list[str]] = {}
     for method in result.methods:
-        if method.order is None:
-            why.setdefault(method.why_not, []).append(method.by)
+        if method.order is None:  # without its own name, so that those with the same reason share a line
+            reason = method.why_not.partition("' ")
+            why.setdefault(reason[2] if reason[0].startswith(("score '", "selector '")) else method.why_not, []).append(
+                method.by
+            )
     return [plain(f"n/a: {', '.join(those)}: {reason}") for reason, those in why.items()]
 
 

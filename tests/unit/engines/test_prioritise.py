@@ -185,9 +185,11 @@ def test_every_method_of_the_replication_gives_an_order(digits_model: str) -> No
     }
 
 
-@pytest.mark.parametrize("name", sorted({*names("selector")} - {"ctm", "cam"}))
+# MetaSel learns from labelled errors, of which this model has too few: tests/unit/stages/test_metasel.py.
+@pytest.mark.parametrize("name", sorted({*names("selector")} - {"ctm", "cam", "metasel"}))
 def test_every_selector_orders_the_whole_pool(name: str, digits_model: str) -> None:
-    order = prioritise(digits_model, "digits/test[:40]", by=name).methods[0].order
+    by = {"lbt": "lbt(start=20, check=100, epochs=3, mutants=9)"}.get(name, name)
+    order = prioritise(digits_model, "digits/test[:40]", by=by).methods[0].order
     assert order is not None
     assert sorted(order.tolist()) == list(range(40))
 

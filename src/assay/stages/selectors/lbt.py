@@ -70,7 +70,7 @@ def lbt(
     ``answers="values"`` learns and compares outputs as plain numbers, without a softmax: our answer to the paper's open
     question about regression.
     """
-    plan = _Plan(
+    plan = Plan(
         mutants, tuple(part.strip() for part in operators.split(",") if part.strip()), rate, answers == "values"
     )
     _check(order, answers, plan, Sprt.around(0.1, delta, alpha, beta))
@@ -88,7 +88,7 @@ def lbt(
         _tell(bench, subject, facts)
         score = impurity(answer(subject.target, cases.x, bench.chunks)).cpu().double()
         return ranked(score, largest=True)[:k]
-    family = bench.once(f"mutants {how} {plan} {shared}", lambda: _family(subject, plan, shared, bench))
+    family = bench.once(f"mutants {how} {plan} {shared}", lambda: family_of(subject, plan, shared, bench))
     test = Sprt.around(family.kappa, delta, alpha, beta)
     found = scored(
         subject.net,
@@ -104,7 +104,7 @@ def lbt(
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     mutants: int
     operators: tuple[str, ...]
     rate: float
@@ -112,7 +112,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class Family:
     """The valid mutants of a stand-in, and how often they change their mind about clean inputs: ``kappa`` at most."""
 
     mutants: Mutants
@@ -129,7 +129,7 @@ class _Family:
         }
 
 
-def _check(order: str, answers: str, plan: _Plan, _test: Sprt) -> None:
+def _check(order: str, answers: str, plan: Plan, _test: Sprt) -> None:
     """Refuse what cannot be done before anything is asked; a test that could be made has checked itself."""
     if order not in ORDERS:
         raise UsageError(f"lbt has no order {order!r}; {did_you_mean(order, ORDERS)}")
@@ -156,7 +156,7 @@ def _itself(bench: Bench, how: Extraction, rng: Stream, pool: Tensor) -> StandIn
     return StandIn(own, Cases.of(x, told.labels), told, 1.0, (), "the model itself")
 
 
-def _family(subject: StandIn, plan: _Plan, rng: Stream, bench: Bench) -> _Family:
+def family_of(subject: StandIn, plan: Plan, rng: Stream, bench: Bench) -> Family:
     """Mutants that are valid on the inputs the stand-in was checked on, and their line between clean and not."""
     own = subject.target
     x = subject.val.x.to(own.device)
@@ -187,7 +187,7 @@ def _family(subject: StandIn, plan: _Plan, rng: Stream, bench: Bench) -> _Family
     if int(agree.sum()) < 2:
         raise UsageError("stand-in and model agree on fewer than two inputs; give more inputs (--training) or rounds")
     clean = scored(own.module, mutants, x[agree.to(x.device)], tolerance=tolerance, chunks=bench.chunks)
-    return _Family(mutants, min(upper_mean(clean.lcr), 0.5), tolerance)
+    return Family(mutants, min(upper_mean(clean.lcr), 0.5), tolerance)
 
 
 def _tolerance(base: Tensor, answers: Answers) -> float:
