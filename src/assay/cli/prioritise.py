@@ -46,13 +46,23 @@ def prioritise(
 ) -> None:
     """Order tests so that those the model gets wrong come early, and measure the order where labels are known."""
     from assay.engines.prioritise import prioritise as work
-    from assay.outputs.priority import asked_lines, check_out, priority_line, priority_table, reasons, write_order
+    from assay.engines.prioritisers import methods_of
+    from assay.outputs.priority import (
+        asked_lines,
+        check_out,
+        one_order,
+        priority_line,
+        priority_table,
+        reasons,
+        write_order,
+    )
     from assay.outputs.screen import Screen, show_notices
     from assay.outputs.show import show
 
     show_notices(quiet=quiet or json)
     if out is not None:  # before the work, not after it
         check_out(out)
+        one_order(len(methods_of(by, layers, seed)))
     with Screen("prioritise", priority_line, quiet=quiet) as screen:
         result = work(
             model,

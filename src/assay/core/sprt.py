@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.core.errors import UsageError
 
 SENSITIVE, UNDECIDED, STABLE = 1, 0, -1
-LEAST = 1e-6  # the smallest kappa tested for: where no input ever changed, one change says much but not everything
+LEAST = 1e-6  # the smallest kappa tested for: of none at all there is no test
 _TIE = 1e-9  # a ratio that is on the bound but for rounding is on it
 _Z99 = 2.576  # two-sided 99 % of a normal, as Wang et al. 2019 round it
 

@@ -72,24 +72,48 @@ class Ordering:
         self.complete = True
         self.notes: list[str] = []
         self.done: list[Ordered] = []
+        self.refused: dict[str, Ordered] = {}
+        self.begun = 0
         self.unknown = torch.full((len(pool),), UNLABELLED)
+
+    def rehearse(self) -> None:
+        """Find out which methods cannot be used here, before the model is asked or anything is written."""
+        self.refused = {m.stage.text: refused for m in self.methods if (refused := self._refused(m)) is not None}
 
     def all(self, k: int, *, measure: bool) -> None:
         """Every order, measured by its first ``k`` where labels and the model's answers are known."""
+        orders, self.begun = dict(self.refused), len(self.refused)
+        fitting = [method for method in self.methods if method.stage.text not in orders]
         # Methods with a stand-in first: they leave of a budget what the others need.
-        first = [method for method in self.methods if not looks(method)]
-        orders = {method.stage.text: self._one(method, self._unseen()) for method in first}
-        others = [method for method in self.methods if looks(method)]
+        first = [method for method in fitting if not looks(method)]
+        orders |= {method.stage.text: self._one(method, self._unseen()) for method in first}
+        others = [method for method in fitting if looks(method)]
         self._look(needed=bool(others), measure=measure)
         orders |= {method.stage.text: self._one(method, None) for method in others}
         self.done = [self._measured(orders[method.stage.text], k) for method in self.methods]
+
+    def _refused(self, method: Method) -> Ordered | None:
+        """Why a method cannot be used on this model, before it is asked anything; None where it can."""
+        stage = method.stage
+        try:
+            for part in parts_of(stage):
+                needs = set(part.entry.needs) - {START}
+                require(self.bench.target, needs, f"{stage.entry.kind} {stage.entry.name!r}")
+            if START in stage.entry.needs:  # no cases are no work, but parameters are looked at
+                stage(self.bench, self._unseen()[:0], 0, rng=Stream(self.seed))
+        except UsageError as error:
+            if len(self.methods) == 1:
+                raise
+            return Ordered(method.by, stage.text, why_not=str(error))
+        return None
 
     def _one(self, method: Method, unseen: Cases | None) -> Ordered:
         """The order of one method: of cases nobody has ``unseen``, or of those the model was asked about."""
         told = Ordered(method.by, method.stage.text)
         if unseen is None and self.seen is None:
             return replace(told, why_not="the budget of queries was spent before the model was asked about all tests")
-        self.progress({"done": len(self.done), "of": len(self.methods), "by": method.by})
+        self.progress({"done": self.begun, "of": len(self.methods), "by": method.by})
+        self.begun += 1
         cases = unseen if self.seen is None else self.seen.cases
         assert cases is not None
         self.bench.told()  # what was told before was of another method
@@ -105,7 +129,6 @@ class Ordering:
 
     def _ordered(self, method: Method, cases: Cases, told: Ordered) -> Ordered:
         stage, bench, score, began = method.stage, self.bench, None, time.perf_counter()
-        require(bench.target, set(stage.entry.needs) - {START}, f"{stage.entry.kind} {stage.entry.name!r}")
         if method.scores:
             score = scored(bench, cases, stage.text, None, "")
             order = ranked(score, largest=True)
@@ -115,7 +138,7 @@ class Ordering:
         seconds = time.perf_counter() - began
         subject: StandIn | None = bench.kept.pop("stand-in", None)
         labels = None if subject is None else answer(subject.target, cases.x, bench.chunks).argmax(1).cpu()
-        if subject is not None and subject.stopped == "queries":
+        if subject is not None and subject.cut:
             self.complete = False
         return replace(told, order=order, score=score, seconds=seconds, facts=bench.told(), stand_in=labels)
 

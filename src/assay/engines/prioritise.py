@@ -61,6 +61,11 @@ class Prioritised:
     def __len__(self) -> int:
         return len(self.pool)
 
+    @property
+    def measured(self) -> bool:
+        """Whether labels and the model's answers are known, so that orders have measures."""
+        return self.chance is not None
+
     def __repr__(self) -> str:
         return f"<{len(self)} cases of {self.pool.name} by {', '.join(method.by for method in self.methods)}>"
 
@@ -74,7 +79,7 @@ class Prioritised:
             "pool": self.pool.name,
             "n": len(self),
             "labelled": self.labelled,
-            "faults": self.faults,
+            "faults": self.faults if self.measured else None,
             "fault_share": round(self.faults / self.labelled, 6) if self.labelled else None,
             "k": self.k,
             "layers": self.layers,
@@ -146,13 +151,14 @@ def prioritise(
     with ExitStack() as open_for_work:
         open_for_work.enter_context(session())
         open_for_work.enter_context(target.ready())
+        observer = observer_for(methods, target)
+        work = Ordering(Bench(target, observer=observer, training=known), given, methods, seed, progress)
+        work.rehearse()
         kept = None
         if run is not None or queries is not None or (isinstance(model, str) and model.startswith(_FAR)):
             config = _config(model, target, given, methods, known, seed, ask)
             kept = open_for_work.enter_context(store.opened(run, config, environment.describe(), fresh=fresh))
             keep_answers(target, kept.path)
-        observer = observer_for(methods, target)
-        work = Ordering(Bench(target, observer=observer, training=known), given, methods, seed, progress)
         work.all(number, measure=measure)
         result = _told(work, model, number, kept)
         if kept is not None:

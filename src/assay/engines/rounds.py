@@ -22,7 +22,6 @@ from assay.engines.hardening_setting import Stopped
 from assay.engines.resistant_model import RESISTANT, Building, heap_in
 from assay.engines.round_book import Book, round_name
 from assay.recipes.recipe import Stages
-from assay.stages.schedules.once import Once
 from assay.stages.selectors.ranking import checked
 from assay.stages.trainers.kept_back import Parted, among, kept_back
 from assay.subjects.bench import Bench, Data, Splits
@@ -150,7 +149,7 @@ class Rounds:
     def _limits(self) -> dict[str, Any]:
         """Time and cases of one round's fuzzing; where a seed has one case, no more than there are seeds."""
         limits = dict(self.setting.amounts.fuzzing or {})
-        if isinstance(self.stages.schedule(), Once):
+        if getattr(self.stages.schedule(), "once", False):
             counts = [int(bound.params["count"]) for bound in self.stages.seeds.values() if "count" in bound.params]
             limits["cases"] = min(limits.get("cases", math.inf), len(self.setting.splits.part("train")), *counts)
         return limits

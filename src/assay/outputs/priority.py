@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.ids import case_ids
@@ -29,7 +30,10 @@ def priority_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
 def priority_table(result: Prioritised) -> Table:
     """A row a method, then the pool's own order and random ones."""
     n, labelled = len(result), result.labelled
-    faults = f", {result.faults} wrong ({result.faults / labelled:.1%})" if labelled else ", no labels"
+    has_labels = bool((result.pool.cases.y != UNLABELLED).any())
+    faults = ", not measured" if has_labels else ", no labels"
+    if labelled:
+        faults = f", {result.faults} wrong ({result.faults / labelled:.1%})"
     few = "" if labelled in (0, n) else f", of {labelled} with labels"
     notes = [
         *([f"forward pass {result.seconds:.2f} s, shared"] if result.seconds else []),
@@ -91,15 +95,16 @@ def _stand_in(method: Ordered) -> list[str]:
     if "stand_in" not in facts:
         return []
     told = facts["stand_in"]
-    pool = f", {facts['pool_agreement']:.1%} on the pool" if "pool_agreement" in facts else ""
+    pool = f", labels on {facts['pool_agreement']:.1%} of the pool" if "pool_agreement" in facts else ""
     rounds = f" after {len(told['rounds'])} rounds ({told['stopped']})" if told["rounds"] else f" ({told['stopped']})"
     test = ""
     if "kappa" in facts:
         test = (
             f"; {facts['mutants']} mutants, kappa {facts['kappa']:.4f}: {facts['sensitive']} sensitive, "
-            f"{facts['undecided']} undecided, {facts['stable']} stable, {facts['saved']:.0%} of the questions saved"
+            f"{facts['undecided']} undecided, {facts['stable']} stable; {facts['saved']:.0%} of mutants' answers saved"
         )
-    return [f"{method.by}: stand-in agrees on {told['agreement']:.1%}{pool}{rounds}{test}"]
+    like = f"has an R² of {told['agreement']:.3f}" if "tolerance" in facts else f"agrees on {told['agreement']:.1%}"
+    return [f"{method.by}: stand-in {like}{pool}{rounds}{test}"]
 
 
 def _cells(method: Ordered, width: int) -> list[str]:
@@ -137,11 +142,17 @@ def check_out(out: str | Path) -> Path:
     return path
 
 
+def one_order(methods: int) -> None:
+    """Refuse to write the orders of several methods to one file."""
+    if methods > 1:
+        raise UsageError(f"--out writes one order, {methods} were asked for; give --by one name")
+
+
 def write_order(result: Prioritised, out: str | Path, by: str | None = None) -> Path:
     """The order of one method as ``.csv``, of all cases, or its first k cases as ``.npz``, which loads as data."""
     path = check_out(out)
-    if by is None and len(result.methods) > 1:
-        raise UsageError(f"--out writes one order, {len(result.methods)} were asked for; give --by one name")
+    if by is None:
+        one_order(len(result.methods))
     method = result.methods[0] if by is None else result[by]
     if method.order is None:
         raise UsageError(f"{method.by} gave no order: {method.why_not}")

@@ -34,6 +34,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "holder": holder(run.path) if alive else None,
         **run.totals("fuzz"),
         **({"every": True} if keeps_all(run) else {}),
+        **_prioritised(run, begin),
         "opinions": found.opinions,
         "seeding": found.seeding,
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
@@ -46,6 +47,22 @@ def run_status(run: Store) -> dict[str, Any]:
         "seconds": stats.get("seconds"),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),
+    }
+
+
+def _prioritised(run: Store, begin: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a prioritisation: what is put in order, by what, and how far the questions went."""
+    told = begin.get("run", {})
+    if told.get("kind") != "prioritise":
+        return {}
+    done = [line.meta for line in run.commits("orders")]
+    asked = run.stats().get("queries") or {}
+    return {
+        "by": ", ".join(told.get("by", [])),
+        "pool": begin.get("data", {}).get("spec"),
+        "complete": done[-1].get("complete") if done else False,
+        "queries": asked.get("asked"),
+        "limit": asked.get("limit"),
     }
 
 

@@ -12,6 +12,7 @@ from assay.core.randomness import Stream
 from assay.core.specs import did_you_mean
 from assay.stages.mutation_operators import OPERATORS, Difference, Weighted, weighted
 
+MOST = 5000  # the test's decisions for every count of mutants and changes are kept in a table
 PATIENCE = 20  # rejections in a row after which an operator's rate is halved
 KEPT = 256 << 20  # bytes of differences held ready; what is beyond is drawn anew when it is wanted
 
@@ -87,7 +88,7 @@ class Mutants:
                 weight[where] = values.to(weight.device)
             yield self.net
         finally:
-            for weight, where, values in undo:
+            for weight, where, values in reversed(undo):  # a bias may be that of two layers
                 weight[where] = values
             self._inside = False
 
@@ -114,16 +115,23 @@ def made(
     ``valid`` is given the net as the mutant, in place. After 20 rejections in a row an operator's rate is halved.
     """
     check(count, operators, rate)
+    can_make(net, operators, rate)
     mutants = Mutants(net, rng, _layers=weighted(net))
     found: list[Mutant] = []
     for place, name in enumerate(operators):
-        if not OPERATORS[name].size(mutants._layers, rate):
-            raise UsageError(f"the mutation operator {name} needs {OPERATORS[name].wants}; leave it out for this net")
         wanted = count // len(operators) + (place < count % len(operators))
         found += _by(mutants, name, wanted, rate, valid)
     order = torch.randperm(len(found), generator=rng.at("order").generator()).tolist()
     mutants.each = tuple(found[i] for i in order)
     return mutants
+
+
+def can_make(net: nn.Module, operators: Sequence[str], rate: float) -> None:
+    """Refuse operators that have nothing to change in this net."""
+    layers = weighted(net)
+    for name in operators:
+        if not OPERATORS[name].size(layers, rate):
+            raise UsageError(f"the mutation operator {name} needs {OPERATORS[name].wants}; leave it out for this net")
 
 
 def _by(mutants: Mutants, operator: str, wanted: int, rate: float, valid: Callable[[nn.Module], bool]) -> list[Mutant]:
@@ -162,8 +170,8 @@ def _given_up(operator: str, rate: float, tried: int, found: int, wanted: int) -
 
 def check(count: int, operators: Sequence[str], rate: float) -> None:
     """Refuse a family that cannot be made of any net."""
-    if count < 1:
-        raise UsageError(f"the number of mutants must be at least 1, got {count}")
+    if not 1 <= count <= MOST:
+        raise UsageError(f"the number of mutants must be from 1 to {MOST}, got {count}")
     if not operators or len(set(operators)) != len(operators):
         raise UsageError(f"name each mutation operator once, got {', '.join(operators) or 'none'}")
     for name in operators:

@@ -37,7 +37,8 @@ class StandIn:
 
     ``val`` are the inputs that it is checked on, with the target's labels; ``answers`` the target's answers to them in
     the form the stand-in has learned them. ``agreement`` is the share of equal labels there (R² for values).
-    ``stopped`` says why no further round was made: tau, growth, rounds or queries.
+    ``stopped`` says why no further round was made: tau, growth, rounds or queries. ``cut`` says whether a budget of
+    queries has kept it from asking all it wanted to.
     """
 
     target: ModuleTarget
@@ -46,6 +47,7 @@ class StandIn:
     agreement: float
     log: tuple[dict[str, Any], ...]
     stopped: str
+    cut: bool = False
 
     @property
     def net(self) -> nn.Module:
@@ -56,22 +58,37 @@ class StandIn:
             "agreement": round(self.agreement, 6),
             "checked_on": len(self.val),
             "stopped": self.stopped,
+            "cut": self.cut,
             "rounds": list(self.log),
         }
 
 
-def stand_in(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None = None) -> StandIn:
+def stand_in(
+    bench: Bench,
+    how: Extraction,
+    rng: Stream,
+    pool: Tensor | None = None,
+    fits: Callable[[nn.Module], None] | None = None,
+) -> StandIn:
     """The stand-in of the bench's target, made once; what it starts from are inputs of ``bench.training``, never those
     of the ``pool``.
 
     Rounds of training on the target's answers, checked on inputs kept apart; after each, inputs on which stand-in and
     target disagree are moved along the stand-in's Jacobian and the target is asked about them (Papernot et al. 2017).
+    ``fits`` may refuse the net before anything is asked.
     """
     how.check()
-    return bench.once(f"stand-in {how} {rng}", lambda: _extracted(bench, how, rng, pool))
+
+    def make() -> StandIn:
+        net = fresh(how, bench.target, rng)
+        if fits is not None:
+            fits(net)
+        return _extracted(bench, how, rng, pool, net)
+
+    return bench.once(f"stand-in {how} {rng}", make)
 
 
-def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None) -> StandIn:
+def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None, net: nn.Module) -> StandIn:
     target = bench.target
     require(target, ("prob",) if how.values or how.soft else ("label",), "a stand-in that learns from probabilities")
     start, check = begin(bench, how, rng, pool)
@@ -79,9 +96,11 @@ def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None) 
     val_answers = ask(check, None)
     known = ask(start, val_answers)
     val = Cases.of(check, val_answers.labels)
-    made = ModuleTarget(_new(how, target, rng), target.spec, _device(target))
-    x, told, asked = start, known, set(case_ids(torch.cat([start, check])))
+    made = ModuleTarget(net, target.spec, _device(target))
+    asked = set(case_ids(torch.cat([start, check])))
+    x, told = _capped(start, known, how.cap, rng.at("reservoir", 0))
     history: list[dict[str, Any]] = []
+    cut = _room(target, how) < 1
     for number in range(1, how.rounds + 1):
         made = ModuleTarget(
             taught(made.module, x, told, val, val_answers, how, rng.at("round", number)), target.spec, made.device
@@ -92,23 +111,42 @@ def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None) 
         stopped = _enough([line["agreement"] for line in history], how, number)
         if stopped:
             break
-        more = _new_ones(_moved(made, x, told, how, number, rng, bench.chunks, _affordable(target)), asked)
+        wanted = _new_ones(_moved(made, x, told, how, number, bench.chunks), asked)
+        more, answers = _answered(target, wanted, lambda some: ask(some, val_answers), rng.at("few", number))
+        cut = cut or len(more) < len(wanted)
         if not len(more):
-            stopped = "queries" if _affordable(target) == 0 else "growth"
+            stopped = "queries" if len(wanted) else "growth"
             break
-        try:
-            answers = ask(more, val_answers)
-        except BudgetSpent:  # retries have taken what was left
-            stopped = "queries"
-            break
+        asked.update(case_ids(more))
         x, told = _capped(torch.cat([x, more]), told.joined(answers), how.cap, rng.at("reservoir", number))
     if score < WEAK * how.tau:
         log.warning(
-            "the stand-in agrees with the model on %.1f %% only: orders it gives mean little; give it more inputs "
+            "the stand-in is little like the model (%s %.3f): orders it gives mean little; give it more inputs "
             "(--training, start=), rounds or a larger net (net=)",
-            100 * score,
+            "R²" if how.values else "agreement",
+            score,
         )
-    return StandIn(made, val, val_answers, history[-1]["agreement"], tuple(history), stopped)
+    return StandIn(made, val, val_answers, history[-1]["agreement"], tuple(history), stopped, cut)
+
+
+def _answered(target: Target, x: Tensor, ask: Callable[[Tensor], Answers], rng: Stream) -> tuple[Tensor, Answers]:
+    """Those inputs that the target answers, with the answers: all, or what a budget of queries has room for.
+
+    An input that was answered before costs nothing, and those that are left out are so by lot. So a run that is
+    continued learns from what it has learned from before, whatever it has asked since.
+    """
+    if isinstance(target, Asked):
+        left, known = target.affordable(), target.knows(x)
+        if left is not None and int((~known).sum()) > left:
+            order = torch.randperm(len(x), generator=rng.generator())
+            known[order[~known[order]][:left]] = True
+            x = x[known]
+    try:
+        return x, ask(x)
+    except BudgetSpent:  # retries have taken what was left
+        assert isinstance(target, Asked)  # nobody else has a budget
+        x = x[target.knows(x)]
+        return x, ask(x)
 
 
 def _enough(scores: list[float], how: Extraction, number: int) -> str:
@@ -130,22 +168,22 @@ def begin(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None) -> tu
         )
     classes = len(bench.target.spec.classes)
     start, check = how.start * classes, how.checked_on
-    most = _limit(bench.target)
-    if most is not None and start + check > SHARE * most:
-        part = SHARE * most / (start + check)
+    most, part = _limit(bench.target), _room(bench.target, how)
+    if part < 1:
         start, check = int(start * part), int(check * part)
         log.warning("the budget of queries is small: the stand-in starts from %d inputs, %d check it", start, check)
     drawn = _drawn(bench.training, start + check, rng, pool)
     if len(drawn) < start + check:
         check = int(len(drawn) * check / (start + check))
     if min(check, len(drawn) - check) < 2 * classes:
+        few = f"; a budget of {most} queries is too small" if part < 1 else ""
         raise UsageError(
             f"a stand-in for {classes} classes needs {2 * classes} inputs to begin with and as many to be checked on "
-            f"at least; there are {len(drawn) - check} and {check} ({bench.training.name}"
-            f"{'' if most is None else f', {most} queries'})"
+            f"at least; of {bench.training.name}, less the inputs of the pool, there are {len(drawn) - check} and "
+            f"{check}{few or '; give others: --training DATA'}"
         )
-    # From both ends of one order: with a larger budget the same questions come again, and their answers are known.
-    return drawn[: len(drawn) - check], drawn[len(drawn) - check :].flip(0)
+    # The beginning of one order: with a larger budget the same questions come again, and their answers are known.
+    return drawn[: len(drawn) - check], drawn[len(drawn) - check :]
 
 
 def _drawn(data: Data, number: int, rng: Stream, pool: Tensor | None) -> Tensor:
@@ -178,16 +216,11 @@ def _moved(
     told: Answers,
     how: Extraction,
     number: int,
-    rng: Stream,
     chunks: Chunks,
-    most: int | None,
 ) -> Tensor:
     """New inputs to ask about: those on which stand-in and target disagree, a step along the stand-in's Jacobian."""
     scores = answer(made, x, chunks).cpu()
     rows, output = told.disputed(scores, LEAST_Z)
-    if most is not None and len(rows) > most:
-        keep = torch.randperm(len(rows), generator=rng.at("few", number).generator())[:most].sort().values
-        rows, output = rows[keep], output[keep]
     low, high = made.spec.bounds
     size = how.step * (high - low) * (1 if (number - 1) // FLIP % 2 == 0 else -1)
 
@@ -204,12 +237,8 @@ def _moved(
 
 def _new_ones(x: Tensor, asked: set[str]) -> Tensor:
     """Those that were not asked about before, each once: an input disputed twice may take the same step twice."""
-    rows = []
-    for row, name in enumerate(case_ids(x)):
-        if name not in asked:
-            asked.add(name)
-            rows.append(row)
-    return x[rows]
+    first = {name: row for row, name in reversed(list(enumerate(case_ids(x)))) if name not in asked}
+    return x[sorted(first.values())]
 
 
 def _capped(x: Tensor, told: Answers, cap: int, rng: Stream) -> tuple[Tensor, Answers]:
@@ -220,7 +249,7 @@ def _capped(x: Tensor, told: Answers, cap: int, rng: Stream) -> tuple[Tensor, An
     return x[rows], told[rows]
 
 
-def _new(how: Extraction, target: Target, rng: Stream) -> nn.Module:
+def fresh(how: Extraction, target: Target, rng: Stream) -> nn.Module:
     """The net with fresh weights that depend on nothing but the stream."""
     place = python_file(how.net)
     with torch.random.fork_rng([]):
@@ -235,12 +264,15 @@ def _device(target: Target) -> torch.device:
     return pick_device() if isinstance(target, Asked) else target.device
 
 
-def _affordable(target: Target) -> int | None:
-    return target.affordable() if isinstance(target, Asked) else None
+def _room(target: Target, how: Extraction) -> float:
+    """The share of the first questions that a budget of queries has room for, 1 where it has for all."""
+    wanted, most = how.start * len(target.spec.classes) + how.checked_on, _limit(target)
+    return 1.0 if most is None else min(1.0, SHARE * most / wanted)
 
 
 def _limit(target: Target) -> int | None:
     """How many inputs the whole budget of queries allows."""
     if not isinstance(target, Asked) or target.queries.limit is None:
         return None
-    return target.queries.limit // target.repeats
+    # What was asked before under a larger one is known, and costs nothing.
+    return max(target.queries.limit, target.queries.asked) // target.repeats

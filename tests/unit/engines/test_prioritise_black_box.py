@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import assay
+from assay.core import store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.ids import case_ids
-from assay.subjects.bench import Data
+from assay.engines.ordering import Ordering
+from assay.outputs.priority import priority_table
+from assay.outputs.status import run_status
+from assay.subjects.bench import Bench, Data
 
 SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
 LBT = "lbt(net=mlp, tau=0.9, rounds=3, start=60, check=120, epochs=6, lr=0.01, mutants=30, rate=0.1)"
@@ -125,6 +129,62 @@ def test_methods_that_need_the_pool_s_answers_stop_at_the_budget_and_go_on_with_
     assert rest.queries["asked"] == 200
 
 
+@pytest.mark.parametrize("queries", [330, 400, 520])
+def test_the_same_command_again_gives_the_same_order_and_asks_nothing(queries: int) -> None:
+    """With a budget that ends in the rounds of the stand-in, before the measuring, and after it."""
+    box = Box()
+    first = _go(box, queries=queries, run="again")
+    asked = len(box.asked)
+    again = _go(box, queries=queries, run="again")
+    assert len(box.asked) == asked <= queries
+    assert first[LBT].order.equal(again[LBT].order)  # type: ignore[union-attr, arg-type]
+    assert first[LBT].facts["stand_in"] == again[LBT].facts["stand_in"]
+    assert first.complete == again.complete
+
+
+def test_a_stand_in_that_a_budget_cut_short_is_not_complete() -> None:
+    hard = LBT.replace("tau=0.9, rounds=3", "tau=1.0, rounds=6")
+    assert not _go(Box(), hard, queries=310, measure=False).complete  # starts from fewer
+    assert _go(Box(), hard, queries=3000, measure=False).complete
+    far = LBT.replace("tau=0.9", "tau=1.0").replace("check=120, epochs=6", "check=30, epochs=1")  # much is disputed
+    cut = _go(Box(), far, queries=270, measure=False)  # enough to begin with
+    assert not cut.complete
+    assert cut[far].facts["stand_in"]["cut"]
+
+
+def test_a_smaller_budget_on_a_finished_run_takes_nothing_away() -> None:
+    box = Box()
+    first = _go(box, queries=600, run="small")
+    asked = len(box.asked)
+    again = _go(box, queries=50, run="small")
+    assert len(box.asked) == asked
+    assert first[LBT].order.equal(again[LBT].order)  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["lbt(mutants=0)", "lbt(start=0)", "lbt(net=target)", "lbt(net=nosuch)", "fol(eps=0.1)"]
+)
+def test_what_is_refused_leaves_no_run_and_asks_nothing_but_to_see(wrong: str, tmp_path: Path) -> None:
+    box = Box()
+    with pytest.raises(UsageError):
+        _go(box, wrong, run="refused", queries=1000)
+    assert len(box.asked) <= 1
+    assert not list(tmp_path.rglob("journal.jsonl"))
+
+
+def test_a_pool_that_was_not_measured_is_not_said_to_have_no_labels() -> None:
+    result = _go(Box(), measure=False)
+    assert "not measured" in str(priority_table(result).title)
+    assert result.to_json()["faults"] is None
+    assert "no labels" in str(priority_table(_go(Box(), pool=_pool(labelled=False))).title)
+
+
+def test_methods_are_not_shown_labels() -> None:
+    target = assay.load_target(Box(), data=_pool())
+    work = Ordering(Bench(target), _pool(), [], 0)
+    assert bool((work._unseen().y == -1).all())
+
+
 def test_a_run_keeps_orders_and_is_not_another_one_s() -> None:
     result = _go(Box(), run="kept")
     assert result.run is not None
@@ -148,3 +208,19 @@ def test_random_alone_asks_nothing_but_to_measure() -> None:
     box = Box()
     assert _go(box, "random", measure=False)["random"].order is not None
     assert len(box.asked) <= 1
+
+
+def test_progress_counts_methods() -> None:
+    seen: list[tuple[int, str]] = []
+    _go(Box(), "gini, random, margin", progress=lambda told: seen.append((told["done"], told["by"])))
+    assert seen == [(0, "random"), (1, "gini"), (2, "margin")]
+
+
+def test_status_tells_what_was_put_in_order_and_how_far_it_went() -> None:
+    result = _go(Box(), "gini", queries=120, run="told")
+    assert result.run is not None
+    told = run_status(store.read(result.run))
+    assert told["by"] == "gini"
+    assert told["pool"] == "pool"
+    assert told["complete"] is False
+    assert (told["queries"], told["limit"]) == (120, 120)

@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,14 @@ def test_inputs_near_the_boundary_come_first_and_the_model_is_never_asked_about_
     assert not set(target.asked) & set(case_ids(POOL.x))
 
 
+def test_inputs_that_are_in_the_pool_are_not_started_from() -> None:
+    target, both = Rule(), _x(800, 0)
+    bench = Bench(target, training=Data("drawn", Cases.of(both), SPEC))
+    lbt(bench, Cases.of(both[:300]), 5, rng=Stream(1), order="gini", **HOW)
+    assert len(target.asked) > 400
+    assert not set(target.asked) & set(case_ids(both[:300]))
+
+
 def test_the_order_is_that_of_the_specification_from_the_parts() -> None:
     bench = _bench()
     rows = lbt(bench, POOL, 400, rng=Stream(1), **HOW)
@@ -118,9 +127,10 @@ def test_the_control_is_the_stand_in_s_own_impurity() -> None:
     assert rows.equal(expected[:50])
 
 
-def test_mutants_are_valid_where_the_stand_in_was_checked() -> None:
+@pytest.mark.parametrize("rate", [0.1, 0.003])  # the small one changes few weights, often to no effect
+def test_mutants_are_valid_where_the_stand_in_was_checked(rate: float) -> None:
     bench = _bench()
-    lbt(bench, POOL, 50, rng=Stream(1), **HOW)
+    lbt(bench, POOL, 50, rng=Stream(1), **HOW | {"rate": rate, "operators": "gf"})
     subject = bench.kept["stand-in"]
     family = next(value for key, value in bench.kept.items() if key.startswith("mutants "))
     own = subject.target(subject.val.x).argmax(1)
@@ -164,9 +174,32 @@ def test_values_in_the_place_of_labels() -> None:
     assert sorted(rows.tolist()) == list(range(400))
     subject = bench.kept["stand-in"]
     assert subject.agreement > 0.9  # R²
-    # The furthest from the middle, where values swing most under mutation, before the middle.
-    size = (POOL.x - 0.5).abs().sum(1)[rows]
-    assert size[:80].mean() != size[-80:].mean()
+    family = next(value for key, value in bench.kept.items() if key.startswith("mutants "))
+    with torch.no_grad():
+        error = (subject.target(subject.val.x) - subject.answers.numbers).abs().amax(1)
+    assert family.tolerance == pytest.approx(float(error.square().mean().sqrt()), rel=1e-4)
+    found = scored(
+        subject.net,
+        family.mutants,
+        POOL.x,
+        sprt=Sprt.around(family.kappa, 0.1),
+        tolerance=family.tolerance,
+        chunks=Chunks(),
+    )
+    assert rows.equal(three_tiers(found.decision, found.at, found.llr / found.asked, found.distance))
+
+
+def test_values_that_the_stand_in_does_not_explain_are_refused() -> None:
+    with pytest.raises(UsageError, match="explains nothing"):
+        lbt(_bench(), POOL, 5, rng=Stream(1), **HOW | {"answers": "values", "epochs": 1, "lr": 1e-7, "rounds": 1})
+
+
+def test_a_net_that_operators_cannot_change_is_refused_before_the_model_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "flat.py").write_text("from torch import nn\n\ndef flat():\n    return nn.Linear(6, 3)\n")
+    target = Rule()
+    with pytest.raises(UsageError, match="nai needs"):
+        lbt(_bench(target), POOL, 5, rng=Stream(1), **HOW | {"net": f"{tmp_path}/flat.py:flat"})
+    assert not target.asked
 
 
 def test_mutants_of_the_model_itself_leave_it_as_it_was() -> None:

@@ -286,3 +286,37 @@ def test_nonsense_is_refused(told: dict[str, object], match: str) -> None:
 def test_a_net_that_an_operator_cannot_change_is_refused(net: nn.Module, operator: str) -> None:
     with pytest.raises(UsageError, match=f"operator {operator} needs"):
         made(net, always, operators=[operator], rng=RNG)
+
+
+@pytest.mark.parametrize("name", ["nai", "ns", "ws"])
+def test_the_last_layer_is_never_drawn(name: str) -> None:
+    net = small()
+    layers = weighted(net)
+    for seed in range(40):
+        touched = OPERATORS[name].draw(layers, 0.3, torch.Generator().manual_seed(seed))
+        assert not {"6.weight", "6.bias"} & set(touched)
+
+
+def test_layers_switch_by_lot_where_the_rate_asks_for_less_than_half_a_neuron() -> None:
+    net = nn.Sequential(*(nn.Linear(16, 16) for _ in range(10)), nn.Linear(16, 3))
+    layers = weighted(net)
+    counts = [
+        sum(name.endswith("weight") for name in ns(layers, 0.005, torch.Generator().manual_seed(seed)))
+        for seed in range(300)
+    ]
+    # Each of ten with odds of 0.16, and one at least: 1 - 0.84^10 = 0.825 of the draws have one by themselves.
+    assert min(counts) == 1
+    assert sum(counts) / 300 == pytest.approx(1.6 + 0.84**10, abs=0.25)
+    every = ns(layers, 0.05, torch.Generator().manual_seed(0))
+    assert sum(name.endswith("weight") for name in every) == 10
+
+
+def test_a_bias_of_two_layers_comes_back() -> None:
+    net = nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12), nn.Linear(12, 2))
+    net[2].bias = net[0].bias
+    before = bits(net)
+    family = made(net, always, count=20, operators=("nai", "ns"), rate=0.5, rng=RNG)
+    for i in range(20):
+        with family.applied(i):
+            pass
+    assert same(net, before)

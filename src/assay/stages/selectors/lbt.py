@@ -17,11 +17,11 @@ from assay.core.specs import did_you_mean
 from assay.core.sprt import SENSITIVE, STABLE, Sprt, three_tiers, upper_mean
 from assay.stages.imitation import Answers, Extraction, likeness
 from assay.stages.mutant_scores import MutantScores, scored
-from assay.stages.mutants import Mutants, made
+from assay.stages.mutants import Mutants, can_make, made
 from assay.stages.mutants import check as check_family
 from assay.stages.scores.gini import impurity
 from assay.stages.selectors.ranking import ranked
-from assay.stages.stand_in import StandIn, begin, stand_in
+from assay.stages.stand_in import StandIn, begin, fresh, stand_in
 from assay.subjects.bench import Bench
 from assay.subjects.sources.load import module_of
 from assay.subjects.sources.module import ModuleTarget
@@ -67,22 +67,27 @@ def lbt(
     ``order``: ``sprt`` (a sequential test on every case, in three tiers), ``ms`` (mean total variation), ``lcr`` (share
     of mutants with another label), ``gini`` (no mutants: the stand-in's own Gini impurity, the control).
     ``net="target"`` mutates the model itself, which must be a torch module: the white-box bound (Wang et al. 2019).
-    ``answers="values"`` learns and compares outputs as plain numbers, without a softmax: our answer to the paper's open
-    question about regression.
+    ``answers="values"`` learns and compares outputs (two or more) as plain numbers, without a softmax: our answer to
+    the paper's open question about regression. With ``sprt`` ties go by the mean over the mutants asked until then.
     """
     plan = Plan(
         mutants, tuple(part.strip() for part in operators.split(",") if part.strip()), rate, answers == "values"
     )
     _check(order, answers, plan, Sprt.around(0.1, delta, alpha, beta))
-    if not len(cases):
-        return torch.empty(0, dtype=torch.int64)
     how = Extraction(net, tau, rounds, start, check, step, epochs, batch, lr, cap, soft, plan.values)
+    how.check()
+    if net == "target":
+        require(bench.target, ("train",), "lbt(net=target), which mutates the model itself,")
     # Not below the text of this selector: variants that differ in what comes after share their stand-in.
     shared = Stream(rng.seed, ("lbt",))
+    if not len(cases):  # a rehearsal, which finds out whether there can be a stand-in
+        if net != "target":
+            can_make(fresh(how, bench.target, shared), plan.operators, plan.rate)
+        return torch.empty(0, dtype=torch.int64)
     if net == "target":
         subject = bench.once(f"itself {how} {shared}", lambda: _itself(bench, how, shared, cases.x))
     else:
-        subject = stand_in(bench, how, shared, cases.x)
+        subject = stand_in(bench, how, shared, cases.x, lambda made: can_make(made, plan.operators, plan.rate))
     facts: dict[str, Any] = {"stand_in": subject.to_json()}
     if order == "gini":
         _tell(bench, subject, facts)
@@ -146,7 +151,6 @@ def _chunks(bench: Bench, subject: StandIn) -> Chunks:
 def _itself(bench: Bench, how: Extraction, rng: Stream, pool: Tensor) -> StandIn:
     """The model under test in the place of its stand-in, with inputs that it is checked on."""
 
-    require(bench.target, ("train",), "lbt(net=target), which mutates the model itself,")
     _, x = begin(bench, how, rng, pool)
     # A copy: mutants are put into its weights.
     target = bench.target
@@ -162,7 +166,10 @@ def family_of(subject: StandIn, plan: Plan, rng: Stream, bench: Bench) -> Family
     x = subject.val.x.to(own.device)
     base = answer(own, x, bench.chunks).cpu()
     tolerance = _tolerance(base, subject.answers) if plan.values else None
-    least = VALID * likeness(base, subject.answers)
+    own_likeness = likeness(base, subject.answers)
+    if own_likeness <= 0:
+        raise UsageError("the stand-in explains nothing of the values (R² of 0 or less); give it more inputs or rounds")
+    least = VALID * own_likeness
 
     def valid(net: nn.Module) -> bool:
         parts: list[Tensor] = []

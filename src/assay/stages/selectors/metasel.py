@@ -66,6 +66,7 @@ def metasel(
     how = Extraction(net, tau, rounds, start, check)
     shared = Stream(rng.seed, ("lbt",))  # the stand-in is that of lbt, and variants ask about the same inputs
     made = stand_in(bench, how, shared, cases.x)
+    bench.kept["stand-in"] = made
     known = _labelled(bench, [*begin(bench, how, shared, cases.x), cases.x], labelled, shared.at("labelled"))
 
     def seen(some: Cases) -> Cases:
