@@ -31,6 +31,7 @@ WHERE = {
 }
 ASKED = (("dare", "noise"), ("dare-noslice", "noise-noslice"), ("dare", "ce"))
 LONG_RACE = (*RACE, *CONTROLS)
+TINY = 1e-15  # no p-value is told below
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -85,11 +86,13 @@ def answered(rows: Sequence[Row], first: str, other: str, key: str) -> str:
     )
 
 
-def signed_ranks(differences: Sequence[float]) -> str:
-    """The p-value of Wilcoxon's signed-rank test, one-sided: are differences above 0?
+def signed_ranks(differences: Sequence[float], alternative: str = "greater") -> str:
+    """The p-value of Wilcoxon's signed-rank test, one-sided (are differences above 0?) or ``two-sided``.
 
     >>> signed_ranks([0.1, 0.2, 0.3, 0.4]), signed_ranks([-0.1, -0.2, -0.3]), signed_ranks([0.0, 0.0])
     ('= 0.062', '> 0.99', '–')
+    >>> signed_ranks([-0.1, -0.2, -0.3, -0.4], "two-sided")
+    '= 0.12'
     """
     from scipy.stats import wilcoxon
 
@@ -97,7 +100,9 @@ def signed_ranks(differences: Sequence[float]) -> str:
     if not told:
         return "–"
     tied = len(set(map(abs, told))) < len(told)  # with ties there is no exact one
-    p = float(wilcoxon(told, alternative="greater", method="approx" if tied else "exact").pvalue)
+    p = float(wilcoxon(told, alternative=alternative, method="approx" if tied else "exact").pvalue)
+    if p < TINY:  # below, nothing but rounding is left of it: 0, or less
+        return f"< {TINY:g}"
     return "> 0.99" if p > 0.99 else f"= {p:.2g}"
 
 

@@ -161,7 +161,7 @@ class _Work:
             ground = self._ground(attack)
             order = made or self.orders.one(name, ground.pool, seed)
             if name in KEPT:
-                keep_first(self.subject, ground.pool, order, seed)
+                keep_first(self.orders, ground.pool, order, seed)
             return ground.numbers(order)
 
         self._row(kind, f"{attack} {name} {seed}", protocol, compute)
@@ -224,7 +224,8 @@ def _since(began: float) -> str:
 
 
 def _told(numbers: Mapping[str, Any]) -> str:
-    shown = ("faults", "fdr_mean", "apfd_norm", "agreement", "agreement_pool", "queries", "clean", "static", "fresh")
+    shown = ["faults", "fdr_mean", "apfd_norm", "agreement", "agreement_pool", "queries"]
+    shown += ["clean_held", "static", "fresh"]
     return " ".join(f"{k} {numbers[k]}" for k in shown if numbers.get(k) is not None)
 
 

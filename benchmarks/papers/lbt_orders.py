@@ -1,5 +1,6 @@
 """Orders of pools with their measures."""
 
+import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from assay.subjects.bench import Bench
 from papers.lbt_measure import FIRST, Diversity, features_of, found, size_of, within
 from papers.lbt_methods import METHODS, PROBABILITIES, Method, params_of
 from papers.lbt_subject import POOLS, Params, Pool, Subject, plan_of
+from papers.rows import key
 
 STAND_INS = {"cuda": 20_000, "cpu": 512}  # rows of the small nets at once
 
@@ -179,21 +181,25 @@ class Orders:
 
 def first_of(orders: Orders, pool: Pool, name: str, seed: int) -> Tensor:
     """The first tenth of an order, as it was kept, or computed."""
-    path = _first(orders.subject, pool, name, seed)
+    path = _first(orders, pool, name, seed)
     if path.exists():
         return torch.from_numpy(np.load(path, allow_pickle=False))
     made = orders.one(name, pool, seed)
-    return keep_first(orders.subject, pool, made, seed)
+    return keep_first(orders, pool, made, seed)
 
 
-def keep_first(subject: Subject, pool: Pool, made: Ordered, seed: int) -> Tensor:
+def keep_first(orders: Orders, pool: Pool, made: Ordered, seed: int) -> Tensor:
     rows = made.order[: size_of(FIRST, len(pool))]
-    path = _first(subject, pool, made.name, seed)
+    path = _first(orders, pool, made.name, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, rows.numpy())
     return rows
 
 
-def _first(subject: Subject, pool: Pool, name: str, seed: int) -> Path:
-    folder = subject.work / "first"
-    return folder / f"{subject.data}-{subject.mut}-{subject.fingerprint}-{pool.name}-{len(pool)}-{name}-{seed}.npy"
+def _first(orders: Orders, pool: Pool, name: str, seed: int) -> Path:
+    """Another file for another pool, and for the same method with other parameters."""
+    subject, how = orders.subject, orders.how(METHODS[name])
+    told = key({"by": METHODS[name].text, "how": how, "pool": POOLS[pool.name].to_json(subject.data)})
+    made_so = hashlib.sha256(told.encode()).hexdigest()[:12]
+    parts = (subject.data, subject.mut, subject.fingerprint, pool.name, len(pool), name, made_so, seed)
+    return subject.work / "first" / f"{'-'.join(map(str, parts))}.npy"

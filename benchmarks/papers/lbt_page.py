@@ -6,7 +6,8 @@ from pathlib import Path
 from papers.lbt_measure import BUDGETS
 from papers.lbt_methods import DRAWS, LABELS, METHODS, NOTHING
 from papers.lbt_parts import agreeing, missing, retraining, sequential, sweeps
-from papers.lbt_tables import DATA_TITLES, by_seed, there, usual
+from papers.lbt_remarks import shorter
+from papers.lbt_tables import DATA_TITLES, by_seed, fault_share, there, usual
 from papers.lbt_texts import (
     AVERAGE_TEXT,
     BUDGET_TEXT,
@@ -17,7 +18,7 @@ from papers.lbt_texts import (
     SCRIPT,
     TEST_TEXT,
 )
-from papers.lbt_verdict import compared, fault_share, verdict
+from papers.lbt_verdict import compared, verdict
 from papers.rows import Row
 from papers.tables import cell, column, pick, table
 from papers.twinfuzz_tables import average
@@ -43,7 +44,7 @@ def write_page(rows: Sequence[Row], out: Path) -> None:
             budgets(orders),
             diversity(orders),
         ]
-    parts += [retraining(every), sweeps(every), DEVIATIONS, missing(every)]
+    parts += [retraining(every), sweeps(every), DEVIATIONS.format(epochs=shorter(every)), missing(every)]
     (out / "lbt.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
 

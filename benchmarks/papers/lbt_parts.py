@@ -1,18 +1,22 @@
 """The page beside the orders themselves: stand-ins, the sequential test, retraining, sweeps, what is missing."""
 
 from collections.abc import Sequence
+from statistics import mean
 
+from papers.dare_verdict import wrapped
 from papers.lbt_methods import METHODS, NO_SEED
+from papers.lbt_remarks import helped, reruns, taus, thresholds
 from papers.lbt_retrain import ARMS, BEFORE
 from papers.lbt_sweep import SWEEPS
 from papers.lbt_tables import SEEDS, Place, places, there
-from papers.lbt_texts import AGREE_TEXT, RETRAIN_TEXT, SCRIPT, SWEEP_TEXT, TESTED_TEXT
+from papers.lbt_texts import AGREE_TEXT, LEAKED, NET_TEXT, RETRAIN_TEXT, SCRIPT, SWEEP_TEXT, TESTED_TEXT
 from papers.rows import Row
-from papers.tables import cell, column, lacked, pick, table
+from papers.tables import cell, column, lacked, number, pick, table
 from papers.twinfuzz_tables import average
 
 PARTED = ("lbt", "control", "lbt-ms")
 TESTED = ("lbt", "lbt-half", "nmutant")
+CLEAN = {"clean": "clean (leaked with extra cases)", "clean_held": "clean, held images"}
 ARM_TITLES = {BEFORE: "before", "none": "no extra cases", **{arm: METHODS[arm].title for arm in ARMS if arm in METHODS}}
 
 
@@ -30,7 +34,8 @@ def agreeing(orders: Sequence[Row]) -> str:
     if not body:
         return ""
     head = ["pool", "order", "agreement", "on the pool", "queries", "FDR agree", "APFD agree"]
-    return "\n".join([AGREE_TEXT, table([*head, "FDR disagree", "APFD disagree"], body)])
+    head += ["FDR disagree", "APFD disagree"]
+    return "\n".join([AGREE_TEXT.format(ends=thresholds(orders)), table(head, body)])
 
 
 def _part(some: Sequence[Row], part: str, key: str) -> str:
@@ -78,22 +83,25 @@ def retraining(rows: Sequence[Row]) -> str:
     if not some:
         return ""
     epochs = sorted({r["protocol"]["retrain"]["epochs"] for r in some})
+    clean = {key: title for key, title in CLEAN.items() if column(some, key)}
     body = []
     for place, own in there(some):
-        before = {key: average(column(pick(own, arm=BEFORE), key)) for key in ("static", "fresh", "clean")}
+        before = pick(own, arm=BEFORE)
         for arm in ARMS:
             own_arm = pick(own, arm=arm)
             if own_arm:
-                cells = [cell(column(own_arm, key)) for key in ("static", "fresh", "clean")]
-                gains = [_gain(own_arm, before[key], key) for key in ("static", "fresh")]
+                cells = [cell(column(own_arm, key)) for key in ("static", "fresh", *clean)]
+                gains = [_gain(own_arm, before, key) for key in ("static", "fresh")]
                 body.append([place.whole, ARM_TITLES[arm], str(len(own_arm)), *cells, *gains])
-    head = ["pool", "extra cases by", "seeds", "static", "fresh", "clean", "static gain", "fresh gain"]
-    return "\n".join([RETRAIN_TEXT.format(epochs=" or ".join(map(str, epochs))), table(head, body)])
+    head = ["pool", "extra cases by", "seeds", "static", "fresh", *clean.values(), "static gain", "fresh gain"]
+    leaked = any(column([r], "clean") and (number(r, "extra") or 0) for r in some)
+    told = {"epochs": " or ".join(map(str, epochs)), "clean": LEAKED if leaked else "", "helped": helped(some)}
+    return "\n".join([RETRAIN_TEXT.format(**told), table(head, body)])
 
 
-def _gain(own: Sequence[Row], before: str, key: str) -> str:
-    values = column(own, key)
-    return f"{sum(values) / len(values) - float(before):+.3f}" if values and before != "–" else "–"
+def _gain(own: Sequence[Row], before: Sequence[Row], key: str) -> str:
+    values, old = column(own, key), column(before, key)
+    return f"{round(mean(values) - mean(old), 3) + 0:+.3f}" if values and old else "–"  # + 0: no -0.000
 
 
 # ---- sweeps ----
@@ -104,7 +112,8 @@ def sweeps(rows: Sequence[Row]) -> str:
     some = pick(rows, experiment="sweep")
     if not some:
         return ""
-    parts = [SWEEP_TEXT]
+    noise = " ".join(text for text in (reruns(rows), taus(rows)) if text)
+    parts = [SWEEP_TEXT, *([wrapped(noise) + "\n"] if noise else []), NET_TEXT]
     for what, values in SWEEPS.items():
         for place, own in there(pick(some, what=what)):
             body = [line for value in values for line in _lines(own, value)]

@@ -39,19 +39,24 @@ class Retraining:
         self._plain: dict[int, nn.Module] = {}
 
     def numbers(self, attack: str, arm: str, seed: int) -> Params:
-        """Accuracy on clean test images, on a pool that was made on the model as it was, from images that are in no
-        other pool (static), and on the same images attacked anew on the net that came out (fresh).
+        """Accuracy on images that are in no other pool and that nothing learns from: as they are (``clean_held``), in a
+        pool that was made on the model as it was (static), and attacked anew on the net that came out (fresh).
+
+        Extra cases are attacked test images with their true labels, so that test images are held back from ``clean``
+        where some were learned. Rows that were made before ``clean_held`` was have ``clean`` there all the same.
         """
         began, subject = time.perf_counter(), self.subject
         pool, held = subject.pool(attack), subject.pool(attack, "held")
         net, extra = self._net(pool, arm, seed)
         trained = time.perf_counter()
         target = subject.target if net is None else subject.target_of(net)
-        test, images = subject.splits.part("test").cases, subject.images("held")[: subject.scale.fresh]
+        test, whole = subject.splits.part("test").cases, subject.images("held")
+        images = whole[: subject.scale.fresh]
         fresh = subject.attacked(target, images, Making(POOLS[attack].attack))
         return {
             "extra": extra,
-            "clean": _share(subject.predicted(target, test.x) == test.y),
+            **({} if extra else {"clean": _share(subject.predicted(target, test.x) == test.y)}),
+            "clean_held": _share(subject.predicted(target, whole.x) == whole.y),
             "static": _share(subject.predicted(target, held.x) == held.y),
             "fresh": _share(subject.predicted(target, fresh) == images.y),
             "static_images": len(held),

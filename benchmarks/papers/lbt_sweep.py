@@ -1,4 +1,4 @@
-"""LBT with other mutation rates, thresholds of agreement and stand-ins, one thing changed at a time."""
+"""LBT with other mutation rates, thresholds of agreement and nets, each value with stand-ins of its own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,6 +46,6 @@ class Sweep:
         return ground.numbers(made)
 
     def _how(self, what: str, value: Any, name: str) -> Params:
-        # With the operators that deep stand-ins can bear, for all of them.
+        # All with the operators that deep nets had when the first rows were made (see DEEP).
         more = {"operators": DEEP} if what == "net" and name == "lbt" else {}
         return self.orders.how(METHODS[name]) | {what: value} | more

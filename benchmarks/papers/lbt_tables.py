@@ -8,7 +8,7 @@ from papers.lbt_measure import a12
 from papers.lbt_methods import METHODS
 from papers.lbt_subject import DATA, NETS, POOLS
 from papers.rows import Row, key
-from papers.tables import number, pick
+from papers.tables import column, number, pick
 
 SEEDS = (0, 1, 2, 3, 4)
 DATA_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "digits"}
@@ -21,6 +21,7 @@ POOL_TITLES = {
 PAPERS = ("fgsm", "jsma")  # pools that the paper has too
 LEAST = 3  # seeds without which nothing is said of a spread
 WORDS = ("ahead", "level", "behind")
+FULL = 0.9  # a share of faults with which there is little left to find
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,12 @@ def usual(rows: Sequence[Row]) -> list[Row]:
     return [row for variants in groups.values() for row in max(variants.values(), key=len).values()]
 
 
+def fault_share(own: Sequence[Row]) -> float | None:
+    """m/n of a pool."""
+    faults, n = column(own, "faults"), column(own, "n")
+    return faults[-1] / n[-1] if faults and n else None
+
+
 def by_seed(own: Sequence[Row], name: str, what: str) -> dict[int, float]:
     """A number of a method by seed, in the rows of one pool."""
     told = {r["protocol"]["seed"]: number(r, what) for r in pick(own, experiment="orders", method=name)}
@@ -85,18 +92,34 @@ def pairs(own: Sequence[Row], first: str, other: str, what: str) -> dict[int, tu
     return {seed: (mine[seed], theirs[seed]) for seed in sorted(mine) if seed in theirs}
 
 
-def stands(two: Sequence[tuple[float, float]]) -> str:
+def alike(own: Sequence[Row], first: str, other: str) -> bool:
+    """Whether two methods look at the same stand-in with every seed, in the rows of one pool."""
+    if not METHODS[first].group == METHODS[other].group == "lbt":
+        return False
+    mine, theirs = (
+        {r["protocol"]["seed"]: r["numbers"].get("stand_in") for r in pick(own, experiment="orders", method=name)}
+        for name in (first, other)
+    )
+    return all(mine[seed] == theirs[seed] for seed in mine if seed in theirs)
+
+
+def stands(two: Sequence[tuple[float, float]], paired: bool = False) -> str:
     """``ahead`` or ``behind`` where mean ± standard deviation of both do not touch, else ``level``; – with few seeds.
+    Of ``paired`` ones those of the differences count: they are ``level`` where 0 is inside.
 
     >>> stands([(0.9, 0.5), (0.8, 0.6), (0.85, 0.55)]), stands([(0.9, 0.5), (0.5, 0.6), (0.6, 0.55)])
     ('ahead', 'level')
     >>> stands([(0.1, 0.5)] * 3), stands([(0.1, 0.5)])
     ('behind', '–')
+    >>> far = [(0.2, 0.21), (0.5, 0.52), (0.8, 0.81)]
+    >>> stands(far), stands(far, paired=True)
+    ('level', 'behind')
     """
     if len(two) < LEAST:
         return "–"
     mine, theirs = ([pair[i] for pair in two] for i in (0, 1))
-    gap, spread = mean(mine) - mean(theirs), stdev(mine) + stdev(theirs)
+    gap = mean(mine) - mean(theirs)
+    spread = stdev(a - b for a, b in two) if paired else stdev(mine) + stdev(theirs)
     if abs(gap) <= spread:
         return "level"
     return "ahead" if gap > 0 else "behind"
@@ -105,18 +128,26 @@ def stands(two: Sequence[tuple[float, float]]) -> str:
 @dataclass(frozen=True, slots=True)
 class Against:
     """A method beside another: a word for each pool, all differences of one pool and seed, the mean over pools of A12,
-    and the means over pools of both, seed by seed.
+    the means over pools of both, seed by seed, whether these are ``paired`` by their stand-ins, and how many of the
+    pools are ``full`` of faults.
     """
 
     words: tuple[str, ...] = ()
     differences: tuple[float, ...] = ()
     a12: float | None = None
     means: tuple[tuple[float, float], ...] = ()
+    paired: bool = False
+    full: int = 0
 
     @property
     def word(self) -> str:
-        """How the means over pools stand."""
-        return stands(self.means)
+        """How the means over pools stand; – where no pool has room for orders to differ."""
+        return "–" if self.words and self.full == len(self.words) else stands(self.means, self.paired)
+
+    @property
+    def gaps(self) -> list[float]:
+        """The differences of the means over pools, seed by seed."""
+        return [mine - theirs for mine, theirs in self.means]
 
     def count(self, word: str) -> int:
         return self.words.count(word)
@@ -132,18 +163,21 @@ def against(
     """How a method stands against another on the pools of a data set, or of all; only on ``pools`` of these names."""
     words, differences, effects = [], [], []
     by_pool: list[dict[int, tuple[float, float]]] = []
+    paired, crowded = [], 0
     for place, own in there(rows, data):
         found = pairs(own, first, other, what)
         if not found or (pools and place.attack not in pools):
             continue
         two = list(found.values())
         by_pool.append(found)
-        words.append(stands(two))
+        paired.append(alike(own, first, other))
+        crowded += (fault_share(own) or 0) > FULL
+        words.append(stands(two, paired[-1]))
         differences += [mine - theirs for mine, theirs in two]
         effect = a12([mine for mine, _ in two], [theirs for _, theirs in two])
         effects += [effect] if effect is not None else []
     effect = mean(effects) if effects else None
-    return Against(tuple(words), tuple(differences), effect, tuple(_means(by_pool)))
+    return Against(tuple(words), tuple(differences), effect, tuple(_means(by_pool)), all(paired), crowded)
 
 
 def _means(by_pool: Sequence[dict[int, tuple[float, float]]]) -> Iterator[tuple[float, float]]:

@@ -15,13 +15,17 @@ random order, and the question the paper leaves open: does the stand-in need mut
 NOTHING = "No row has been computed yet, so nothing is said.\n"
 
 READ_SO = """\
-A seed is a stand-in with its mutants; the model under test and the pools are the same for all. *Ahead* and *behind*
-mean that mean ± standard deviation over seeds of the two do not touch, else *level*: of one pool, or, in the answers,
-of the means over pools of a data set (both models under test); nothing is said with fewer than three seeds. *p* is that
-of Wilcoxon's signed-rank test over all pairs of a pool and a seed, one-sided (is LBT higher?). *A12* (Vargha and
-Delaney) is how likely a seed of LBT is above one of the other, in the mean over pools; 0.5 is no difference. **Pairs
-are not independent of each other**: seeds share model and pool, pools share the model, so that p is likely too small;
-and of so many tests some come out low by chance.
+A seed is a stand-in with its mutants; the model under test and the pools are the same for all. LBT, its variants and
+the control look at **the same stand-in** with a seed, so that their differences, seed by seed, are what counts:
+*ahead* and *behind* mean that 0 lies outside mean ± standard deviation of these, else *level*. Against all others they
+mean that mean ± standard deviation over seeds of the two do not touch. Both are told of one pool, or, in the answers,
+of the means over pools of a data set (both models under test); *slightly* is by less than 0.01. No answer is given with
+fewer than three seeds that all pools have, nor where all pools have more than 90 % faults. *p* is that of Wilcoxon's
+signed-rank test over all pairs of a pool and a seed, two-sided, with the way the ranks point. *A12* (Vargha and
+Delaney) is how likely a seed of LBT is above one of the other, in the mean over pools; 0.5 is no difference. Tables
+have all {draws} draws of a random order; words, p and A12 have draws 0 to 4 beside the seeds 0 to 4. **Pairs are not
+independent of each other**: seeds share model and pool, pools share the model, so that p is likely too small; and of so
+many tests some come out low by chance.
 """
 
 PROTOCOL = """\
@@ -46,8 +50,10 @@ PROTOCOL = """\
 - **LBT**: LeNet-5, 200 start inputs a class from the training part (their labels are not used), 1 000 others to check
   it, tau 0.95 on MNIST and 0.90 on Fashion-MNIST, at most 6 rounds; 300 mutants (GF, NAI, NS at rate 0.05), delta 0.1
   kappa, alpha = beta = 0.05. Variants: the order by mutation score, by label-change rate, and delta 0.5 kappa.
-  *Mutants of the model itself*: the same with the model in the stand-in's place (white box), without NS, which switches
-  neurons in every layer and leaves no valid mutant of a deep net.
+  *Mutants of the model itself*: the same with the model in the stand-in's place (white box), without NS: in the version
+  of the operator that there was when these rows were made, it switched two neurons at least in every layer, and none
+  of its mutants of ResNet-20 was valid. It has been changed since (at low rates layers take part by lot); no row here
+  tells how the model's mutants order with it.
 - **Other orders**: random ({draws} draws a pool); Gini, largest probability, margin, entropy; LSA and DSA on the last
   layer before the logits, fitted to the training part; CTM and CAM of NC (0.5, 0.75), KMNC (1 000), NBC, SNAC and
   TKNC over all layers. Those that draw nothing have no spread.
@@ -80,7 +86,7 @@ TEST_TEXT = """\
 ## LBT against every other order
 
 Over all pools: how many are ahead, level and behind; the mean difference over pairs of one pool and seed; Wilcoxon's
-p, one-sided; A12.
+p, two-sided; A12. Variants of LBT and the control are judged by paired differences, others by seed spreads.
 """
 
 AGREE_TEXT = """\
@@ -89,7 +95,8 @@ AGREE_TEXT = """\
 *agreement*: the share of equal labels on the 1 000 inputs that the stand-in is checked on, and on the pool.
 *queries*: all inputs the model was asked about; none of them is of the pool. FDR and APFD between its bounds on the
 part of the pool where stand-in and model agree and where they do not, each as a pool of its own.
-"""
+
+{ends}"""
 
 TESTED_TEXT = """\
 ## The sequential test
@@ -115,14 +122,14 @@ The first 10 % of an order with their true labels are added to the training part
 on a pool made on the model as it was, from validation images that are in no other pool; *fresh* on the first of these
 images attacked anew, on the net that came out. *no extra cases* is trained further as long; *before* is the model as
 it was.
-"""
+
+{clean}{helped}"""
 
 SWEEP_TEXT = """\
 ## Other settings
 
-One thing changed at a time, on one pool for each (*net*: all without NS, which leaves no valid mutant of a deep net).
-A sweep of tau moves nothing where the stand-in reaches the higher threshold in the round in which it reaches the
-lower.
+One parameter changed at a time, on one pool for each, **but every value has stand-ins of its own, and a GPU does not
+train the same stand-in twice for one seed**: what differs between two values may be the stand-in and not the value.
 """
 
 DEVIATIONS = """\
@@ -136,5 +143,16 @@ retraining.
 - Epochs of retraining end with the last one, not with the best on clean images, which need not have learned the
   others.
 - log volume is of the first 100, not of all k: of more inputs than features it is 0.
-- MetaSel is adapted: its paper has a fine-tuned model and its origin, here the model and the stand-in.
+{epochs}- MetaSel is adapted: its paper has a fine-tuned model and its origin, here the model and the stand-in.
+"""
+
+LEAKED = """\
+***clean* is contaminated in the rows below that have extra cases**: it is accuracy on the same test images whose
+attacked copies were learned with their true labels, and says nothing of unseen images there. (Rows made from now on
+have accuracy on the held validation images instead, which nothing learns from.)
+
+"""
+
+NET_TEXT = """\
+*net*: all without NS, as with mutants of the model itself and for the same reason.
 """

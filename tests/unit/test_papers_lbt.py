@@ -1,6 +1,7 @@
 """LBT's experiments: measures by hand, pools that keep failed attacks, rows that are computed once."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -223,8 +224,31 @@ def test_retraining_has_a_static_and_a_fresh_column(orders: Orders) -> None:
     assert torch.equal(rows, orders.random(orders.subject.pool("fgsm"), 0).order[:30])
     none = retraining.numbers("fgsm", "none", 0)
     assert none["extra"] == 0
-    assert none != before
+    told = ("static", "fresh", "clean_held")
+    assert [none[key] for key in told] != [before[key] for key in told], "it was trained further"
     assert retraining.numbers("fgsm", "none", 0)["static"] == none["static"]
+
+
+def test_clean_accuracy_is_not_of_images_that_were_learned(orders: Orders) -> None:
+    retraining, subject = Retraining(orders), orders.subject
+    before, after = (retraining.numbers("fgsm", arm, NO_SEED) for arm in ("before", "random"))
+    held = subject.images("held")
+    right = subject.predicted(subject.target, held.x) == held.y
+    assert before["clean_held"] == pytest.approx(float(right.double().mean()), abs=1e-6)
+    assert "clean_held" in after
+    assert "clean" in before, "test images, of which nothing was learned"
+    assert "clean" not in after, "attacked test images were learned"
+
+
+def test_the_first_cases_of_other_parameters_are_not_taken(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = orders.subject.pool("fgsm")
+    turns = iter([torch.arange(300), torch.arange(300).flip(0)])
+    monkeypatch.setattr(Orders, "black", lambda self, name, *rest: Ordered(name, next(turns), {}))
+    first = first_of(orders, pool, "lbt-half", 77)
+    assert torch.equal(first, torch.arange(30))
+    assert torch.equal(first_of(orders, pool, "lbt-half", 77), first), "kept"
+    monkeypatch.setitem(METHODS, "lbt-half", replace(METHODS["lbt-half"], how={"delta": 0.4}))
+    assert torch.equal(first_of(orders, pool, "lbt-half", 77), torch.arange(299, 269, -1))
 
 
 # ---- the commands ----

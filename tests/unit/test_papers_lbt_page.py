@@ -8,10 +8,11 @@ import pytest
 from papers.lbt_methods import METHODS
 from papers.lbt_page import budgets, large, write_page
 from papers.lbt_parts import agreeing, missing, retraining, sequential, sweeps
+from papers.lbt_remarks import gaps, helped, reruns, shorter, taus, thresholds
 from papers.lbt_retrain import ARMS
 from papers.lbt_subject import DATA, NETS, POOLS
 from papers.lbt_tables import SEEDS, Place, against, pairs, places, stands, there, usual
-from papers.lbt_verdict import answered, bar, compared, full
+from papers.lbt_verdict import answered, bar, compared, full, ranked
 from papers.rows import Row, Rows
 
 DIGITS = {str(b): 0.5 for b in (5, 10, 20, 30, 50)}
@@ -83,6 +84,61 @@ def test_who_is_outside_the_seed_spread() -> None:
     assert stands([(0.9, 0.1), (0.9, 0.1)]) == "–"
 
 
+NEAR = (0.30, 0.50, 0.70)  # spread much wider than what lies between it and JUST
+JUST = (0.31, 0.52, 0.71)
+
+
+def test_who_shares_a_stand_in_is_judged_by_pairs() -> None:
+    two = list(zip(NEAR, JUST, strict=True))
+    assert stands(two) == "level", "0.5 ± 0.2 and 0.513 ± 0.2"
+    assert stands(two, paired=True) == "behind", "-0.0133 ± 0.0058"
+    assert stands([(b, a) for a, b in two], paired=True) == "ahead"
+    assert stands([(0.5, 0.4), (0.5, 0.6), (0.5, 0.51)], paired=True) == "level"
+    assert stands(two[:2], paired=True) == "–"
+    rows = everywhere(NEAR, JUST, JUST)
+    assert against(rows, "lbt", "control", data="mnist").word == "behind"
+    assert against(rows, "lbt", "control", data="mnist").words == ("behind",)
+    assert against(rows, "lbt", "random", data="mnist").word == "level", "it has no stand-in"
+    for r in rows:
+        r["numbers"]["stand_in"] = {"agreement": 0.9 if r["protocol"]["method"] == "lbt" else 0.8}
+    assert against(rows, "lbt", "control", data="mnist").word == "level", "stand-ins of their own"
+
+
+def test_behind_the_control_stands_in_the_first_lines() -> None:
+    rows = everywhere((0.295, 0.492, 0.695), (0.1, 0.1, 0.1), (0.30, 0.50, 0.70))
+    told = bar(rows, DATA)
+    assert "Not met.**" in told
+    assert (
+        "**slightly behind its control, the same stand-in without mutants, on MNIST** (-0.0060 ± 0.0017, below 0 with "
+        "3 of 3 seeds)" in told
+    )
+    answer = answered(rows, "control", "fashion-mnist")
+    assert "on Fashion-MNIST? No, it is slightly behind.** 1 pool, 3 seeds" in answer
+    assert "difference -0.0060 ± 0.0017" in answer
+
+
+def test_p_is_two_sided_and_never_nothing() -> None:
+    assert ranked([-0.1, -0.2, -0.3, -0.4, -0.5]) == "= 0.062, LBT lower", "2 of 32"
+    assert ranked([0.1, 0.2, 0.3, 0.4, -0.5]) == "= 0.62, LBT higher", "twenty of 32: ranks 10 and 5"
+    assert ranked([0.1, 0.2, 0.3, -0.5, -0.6]).endswith("LBT lower"), "ranks 6 and 9"
+    assert ranked([0.001 * n for n in range(1, 81)]) == "< 1e-15, LBT higher"
+    assert ranked([0.0]) == "–"
+
+
+def test_no_answer_without_room_or_seeds() -> None:
+    rows = [*seeds_of("lbt", HIGH), *seeds_of("nmutant", LOW)]
+    told = answered(rows, "nmutant", "mnist")
+    assert "mutants of the model itself, which see its weights, on MNIST? Yes.** 1 pool, 3 seeds" in told
+    assert "? Not known.** 1 pool, 2 seeds" in answered(
+        [r for r in rows if r["protocol"]["seed"] < 2], "nmutant", "mnist"
+    )
+    for r in rows:
+        r["numbers"]["faults"] = 91
+    assert "? Not known.** 1 pool (1 of them with more than 90% faults), 3 seeds" in answered(rows, "nmutant", "mnist")
+    rows += [r for name in ("lbt", "nmutant") for r in seeds_of(name, HIGH if name == "lbt" else LOW, attack="jsma")]
+    assert "? Yes.** 2 pools (1 of them with more than 90% faults), 3 seeds" in answered(rows, "nmutant", "mnist")
+
+
 def test_means_over_pools_are_of_seeds_that_all_have() -> None:
     rows = [*seeds_of("lbt", LOW), *seeds_of("random", MIDDLE)]
     rows += [*seeds_of("lbt", HIGH[:2], attack="jsma"), *seeds_of("random", MIDDLE, attack="jsma")]
@@ -105,8 +161,8 @@ def test_the_bar_is_met_only_on_both_data_sets() -> None:
     lost += [r for r in everywhere(MIDDLE, LOW, MIDDLE) if r["protocol"]["data"] == "fashion-mnist"]
     told = bar(lost, DATA)
     assert "Not met.**" in told
-    assert "ahead against the control on MNIST" in told
-    assert "level against the control on Fashion-MNIST" in told
+    assert "ahead of its control, the same stand-in without mutants, on MNIST (+0.1000 ± 0.0100, below 0 with 0" in told
+    assert "level with its control, the same stand-in without mutants, on Fashion-MNIST (+0.0000" in told
     assert "Not decided yet" in bar(everywhere(HIGH[:2], LOW, MIDDLE), DATA)
     assert "Not decided yet" in bar(met, ["mnist"])
 
@@ -115,10 +171,11 @@ def test_the_page_says_who_is_ahead(tmp_path: Path) -> None:
     write_page(everywhere(HIGH, LOW, MIDDLE), tmp_path)
     page = " ".join((tmp_path / "lbt.md").read_text().split())
     assert (
-        "Does LBT beat a random order on MNIST? Yes.** Average FDR in the mean over pools 0.710 ± 0.010 against" in page
+        "Does LBT beat a random order on MNIST? Yes.** 1 pool, 3 seeds that all of them have: average FDR in the mean "
+        "over pools 0.710 ± 0.010 against" in page
     )
     assert "against 0.510 ± 0.020. Pool by pool ahead on 1, level on 0, behind on 0; above 0 in 3 of 3 pairs" in page
-    assert "(p = 0.12, A12 1.00)" in page
+    assert "(p = 0.25, LBT higher; A12 1.00)" in page
     assert "MetaSel, which needs probabilities and labels, on MNIST? Not known.** There are no rows of both." in page
     assert "| LBT | labels | **0.710 ± 0.010** |" in page
     write_page(everywhere(LOW, MIDDLE, LOW), tmp_path)
@@ -152,8 +209,11 @@ def test_pools_of_faults_only_are_named() -> None:
 def test_every_method_is_tested_against() -> None:
     rows = [*seeds_of("lbt", HIGH), *seeds_of("control", MIDDLE), row("gini", 0, 0.9)]
     told = compared(rows)
-    assert "| stand-in's Gini (control) | labels | average FDR | 1 / 0 / 0 | +0.1000 | 3 of 3 | 0.12 | 1.00 |" in told
-    assert "| Gini | probabilities | average FDR | 0 / 0 / 1 | -0.1900 | 0 of 3 | > 0.99 | 0.00 |" in told
+    assert (
+        "| stand-in's Gini (control) | labels | average FDR | 1 / 0 / 0 | +0.1000 | 3 of 3 | 0.25, LBT higher | 1.00 |"
+        in told
+    )
+    assert "| Gini | probabilities | average FDR | 0 / 0 / 1 | -0.1900 | 0 of 3 | 0.25, LBT lower | 0.00 |" in told
 
 
 # ---- other parts ----
@@ -205,6 +265,111 @@ def test_static_and_fresh_gains_stand_apart() -> None:
     assert "| MNIST, resnet20, FGSM | before | 1 | 0.100 | 0.050 | 0.990 | +0.000 | +0.000 |" in told
     assert "| LBT | 2 | 0.450 ± 0.071 | 0.150 ± 0.000 | 0.990 ± 0.000 | +0.350 | +0.100 |" in told
     assert retraining([]) == ""
+
+
+def test_gains_are_of_numbers_before_they_are_rounded() -> None:
+    told = retraining([retrained("before", 0, 0.1125, 0.0504), retrained("none", 0, 0.1125, 0.0508)])
+    assert "| before | 1 | 0.113 | 0.050 | 0.990 | +0.000 | +0.000 |" in told
+    assert "| no extra cases | 1 | 0.113 | 0.051 | 0.990 | +0.000 | +0.000 |" in told
+    assert "-0.000" not in retraining([retrained("before", 0, 0.1, 0.1), retrained("none", 0, 0.0999, 0.1)])
+
+
+def test_clean_accuracy_of_what_was_learned_is_marked() -> None:
+    rows = [retrained("before", 0, 0.1, 0.1), retrained("lbt", 0, 0.4, 0.2)]
+    assert "contaminated" not in retraining(rows), "no row says that it has extra cases"
+    rows[1]["numbers"]["extra"] = 1000
+    told = retraining(rows)
+    assert "*clean* is contaminated in the rows below" in told
+    assert "| fresh | clean (leaked with extra cases) | static gain |" in told
+    for r in rows:
+        r["numbers"]["clean_held"] = r["numbers"].pop("clean") - 0.5
+    told = retraining(rows)
+    assert "contaminated" not in told
+    assert "leaked" not in told
+    assert "| fresh | clean, held images | static gain |" in told
+    assert "| before | 1 | 0.100 | 0.100 | 0.490 |" in told
+
+
+def test_retraining_is_compared_with_random_cases() -> None:
+    rows = [retrained("lbt", 0, 0.5, 0.3), retrained("lbt", 1, 0.0, 0.0), retrained("random", 0, 0.51, 0.4)]
+    told = " ".join(helped(rows).split())
+    assert told == (
+        "- **Under FGSM, LBT's first cases helped clearly less than the same number drawn at random**: static 0.500 "
+        "against 0.510, lower on 1 of 1 models; fresh 0.300 against 0.400, lower on 1 of 1 models."
+    ), "seed 1 has no random row"
+    rows[0]["numbers"]["fresh"] = 0.41
+    assert "helped about as much as the same" in helped(rows)
+    rows[0]["numbers"]["fresh"] = 0.43
+    assert "helped more than the same" in " ".join(helped(rows).split())
+    assert helped(rows[:2]) == ""
+    assert shorter(rows) == "", "10 epochs are specified"
+    rows[0]["protocol"]["retrain"] = {"epochs": 5}
+    assert shorter(rows) == "- Retraining ran 5 epochs; the specification says 10.\n"
+
+
+def stood_in(seed: int, stopped: str, agreement: float, sizes: tuple[int, ...], **more: Any) -> Row:
+    rounds = [{"round": i, "learned_from": n, "agreement": agreement} for i, n in enumerate(sizes, 1)]
+    return row("lbt", seed, 0.5, stand_in={"agreement": agreement, "stopped": stopped, "rounds": rounds}, **more)
+
+
+def test_what_stand_ins_came_to() -> None:
+    rows = [stood_in(0, "tau", 0.96, (2000, 2100, 2205)), stood_in(1, "tau", 0.951, (2000, 2100))]
+    rows += [stood_in(0, "tau", 0.96, (2000, 2100, 2205), attack="jsma")]
+    told = " ".join(thresholds(rows).split())
+    assert "tau 0.95 was reached by 2 of 2 stand-ins; they end at an agreement of 0.951 to 0.960. All 3" in told
+    assert "added exactly 5% of what was there" in told
+    others = [stood_in(0, "rounds", 0.8, (2000, 2400), data="fashion-mnist")]
+    others += [stood_in(1, "growth", 0.87, (2000, 2100), data="fashion-mnist")]
+    assert " ".join(thresholds(others).split()) == (
+        "- **Fashion-MNIST**: tau 0.90 was reached by 0 of 2 stand-ins; they end at an agreement of 0.800 to 0.870 (1 "
+        "by growth, 1 by rounds). Of 2 augmentations 1 added no more than the least, 5%."
+    )
+    assert thresholds([row("lbt", 0, 0.5)]) == ""
+
+
+def swept(what: str, value: Any, seed: int, fdr: float, stopped: str = "rounds") -> Row:
+    made = row("lbt", seed, fdr, stand_in={"stopped": stopped})
+    made["protocol"] |= {"experiment": "sweep", "what": what, "value": value}
+    return made
+
+
+def test_a_setting_that_was_run_again_is_told() -> None:
+    rows = [row("lbt", 0, 0.9), row("lbt", 1, 0.8), swept("rate", 0.05, 0, 0.9), swept("rate", 0.05, 1, 0.7)]
+    rows += [swept("tau", 0.95, 0, 0.8), swept("tau", 0.95, 1, 0.75), swept("tau", 0.8, 0, 0.1)]
+    assert reruns(rows) == (
+        "The same setting run 3 times on MNIST, resnet20, FGSM has with seed 1 an average FDR of 0.800, 0.700 and "
+        "0.750, and of 0.850, 0.800 and 0.775 in the mean over 2 seeds."
+    )
+    assert reruns(rows[:2]) == ""
+    many = [swept("rate", value, seed, fdr) for value, fdr in ((0.01, 0.5), (0.05, 0.9)) for seed in range(3)]
+    assert reruns(many) == "The best and the worst value of a sweep lie apart by 0.400 (rate): outside the seed spread."
+
+
+def test_thresholds_that_no_stand_in_reached_are_told() -> None:
+    rows = [swept("tau", 0.8, seed, 0.5, "tau") for seed in (0, 1)]
+    rows += [swept("tau", value, 0, 0.5) for value in (0.95, 0.99)]
+    assert taus(rows) == (
+        "Of the thresholds tau, 0.8 was reached by 2 of 2 stand-ins. No stand-in reached 0.95, 0.99: rows of these are "
+        "one setting run again."
+    )
+    assert taus([]) == ""
+
+
+def test_gaps_are_told_at_the_top() -> None:
+    own = [
+        row(name, seed, 0.5, data=p.data, mut=p.mut, attack=p.attack)
+        for p in places()
+        for name in METHODS
+        for seed in SEEDS
+        if not name.startswith("cam") and (name, seed) != ("nmutant", 4)
+    ]
+    told = " ".join(gaps(own).split())
+    assert "no row of CAM of NC 0.5, CAM of NC 0.75, CAM of KMNC, CAM of NBC, CAM of SNAC, CAM of TKNC; " in told
+    assert "mutants of the model itself on 16 of 16 pools, with 4 seeds; no row of retraining." in told
+    own += [retrained("lbt", 0, 0.1, 0.1), retrained("lbt", 1, 0.1, 0.1), retrained("random", 0, 0.1, 0.1)]
+    assert "retraining on 1 of 16 pools, with 1–2 of 5 seeds, none by stand-in's Gini (control), Gini." in " ".join(
+        gaps(own).split()
+    )
 
 
 def test_sweeps_have_a_line_for_each_value() -> None:
