@@ -115,3 +115,30 @@ def test_slips_are_told_in_a_sentence(digits_model: str, assay: Assay) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         assert "another --port" in assay("serve", digits_model, "--port", port, code=4)
+
+
+def test_checks_alone_end_at_the_budget_like_the_rest(digits_model: str, assay: Assay) -> None:
+    checks = ["eval", digits_model, "--data", "digits/test[:12]", "--eps", "0.1", "--checks-only", "--queries", "3"]
+    told = json.loads(assay(*checks, "--json"))
+    assert told == {
+        "complete": False,
+        "queries": {"limit": 3, "asked": 3, "wanted": told["queries"]["wanted"]},
+        "run": None,
+    }
+    assert "3 of 3 queries are spent; give more --queries" in assay(*checks)
+
+
+def test_a_shrinking_ends_at_the_budget_of_its_run(digits_model: str, assay: Assay) -> None:
+    fuzzing = ["--data", "digits/train[:30]", "--recipe", "noise", "--eps", "0.3", "--run", "fuzzed"]
+    spent = json.loads(assay("fuzz", digits_model, *fuzzing, "--queries", "200", "--json"))
+    assert spent["failures"] > 0
+    told = json.loads(assay("shrink", "fuzzed", "--queries", str(spent["queries"]["asked"]), "--json"))
+    assert told["complete"] is False
+    assert "the same command with more --queries goes on" in assay("shrink", "fuzzed", "--queries", "1")
+    whole = json.loads(assay("shrink", "fuzzed", "--queries", "1000000", "--json"))
+    assert whole["complete"]
+    assert whole["queries"]["asked"] > spent["queries"]["asked"]
+    Path("runs/fuzzed/answers.jsonl").unlink()
+    assert "nothing is picked: 1 of 1" in assay(
+        "select", "fuzzed", "--by", "top(score=gini)", "-k", "2", "--queries", "1"
+    )

@@ -1,13 +1,10 @@
 """``assay eval``."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli import options
-
-if TYPE_CHECKING:
-    from assay.core.errors import BudgetSpent
 
 
 def evaluate(
@@ -64,20 +61,24 @@ def evaluate(
 
         if eps is None:
             raise typer.BadParameter("--checks-only needs --eps: what an attack can do depends on it")
-        told = check_trust(
-            model,
-            load_data(data, size=size),
-            eps=eps,
-            norm=norm,
-            ignore=ignore or (),
-            seed=seed,
-            device=device,
-            mean=options.channels(mean),
-            std=options.channels(std),
-            queries=queries,
-            ask=ask,
-            white_box=white_box,
-        )
+        try:
+            told = check_trust(
+                model,
+                load_data(data, size=size),
+                eps=eps,
+                norm=norm,
+                ignore=ignore or (),
+                seed=seed,
+                device=device,
+                mean=options.channels(mean),
+                std=options.channels(std),
+                queries=queries,
+                ask=ask,
+                white_box=white_box,
+            )
+        except BudgetSpent as spent:
+            options.show_spent(spent, None, "give more --queries", json=json)
+            return
         _show_checks(told, json=json)
         raise typer.Exit(int(told["unreliable"]))
     try:
@@ -106,7 +107,7 @@ def evaluate(
                 progress=screen,
             )
     except BudgetSpent as spent:
-        _show_spent(spent, save, json=json)
+        options.show_spent(spent, save, _more(save), json=json)
         return
     if json:
         options.print_json(result.to_json())
@@ -132,15 +133,6 @@ def evaluate(
 def _show_warnings(warnings: list[dict[str, str]]) -> None:
     for warning in warnings:
         typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
-
-
-def _show_spent(spent: "BudgetSpent", save: str | None, *, json: bool) -> None:
-    """The budget ended before there was a number: no failure, and the same command goes on."""
-    if json:
-        asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
-        options.print_json({"complete": False, "queries": asked, "run": save})
-        return
-    typer.echo(f"no number yet: {spent.asked} of {spent.limit} queries are spent; {_more(save)}")
 
 
 def _more(save: str | None) -> str:

@@ -67,7 +67,7 @@ def fuzz(
     """Look for failing cases and keep them in a run folder. The same command goes on where it stopped."""
     from assay.cli.campaign import campaign_of
     from assay.core import store
-    from assay.core.errors import INTERRUPTED
+    from assay.core.errors import INTERRUPTED, BudgetSpent
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
     from assay.engines.quality import quality_of, witness_of
@@ -107,22 +107,26 @@ def fuzz(
     if witness is not None:  # before the work: a wrong name costs nothing
         seeds = load_data(campaign.data, part="train", size=campaign.settings.get("size", ""))
         judge, named = witness_of(witness, seeds, device), seeds.spec.classes
-    with Screen("fuzz", fuzz_line, quiet=quiet) as screen:
-        found = work(
-            campaign.recipe,
-            campaign.model,
-            campaign.data,
-            run=run,
-            eps=eps,
-            norm=norm,
-            changes=campaign.changes,
-            lanes=options.whole(lanes, "--lanes"),
-            curvature=curvature,
-            device=device,
-            fresh=fresh,
-            progress=screen,
-            **campaign.settings,
-        )
+    try:
+        with Screen("fuzz", fuzz_line, quiet=quiet) as screen:
+            found = work(
+                campaign.recipe,
+                campaign.model,
+                campaign.data,
+                run=run,
+                eps=eps,
+                norm=norm,
+                changes=campaign.changes,
+                lanes=options.whole(lanes, "--lanes"),
+                curvature=curvature,
+                device=device,
+                fresh=fresh,
+                progress=screen,
+                **campaign.settings,
+            )
+    except BudgetSpent as spent:  # at the question to see
+        options.show_spent(spent, run, "the same command with more --queries goes on", json=json)
+        return
     kept = store.read(found.run)
     quality = quality_of(kept, judge, named) if found.failures else None
     protocol = identity_of(kept)

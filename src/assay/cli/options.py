@@ -1,9 +1,12 @@
 """Options that several verbs share, so that they read the same everywhere."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from assay.core.errors import BudgetSpent
 
 Model = Annotated[
     str,
@@ -55,6 +58,15 @@ def whole(text: str, option: str) -> int | str:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UsageError(f"{option} is auto or a number from 1 up, got {text!r}")
     return int(text)
+
+
+def show_spent(spent: "BudgetSpent", run: str | None, more: str, *, json: bool) -> None:
+    """The budget of queries ended before there was a result: no failure; ``more`` says how it goes on."""
+    if json:
+        asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
+        print_json({"complete": False, "queries": asked, "run": run})
+        return
+    typer.echo(f"no number yet: {spent.asked} of {spent.limit} queries are spent; {more}")
 
 
 def print_json(value: dict[str, Any]) -> None:

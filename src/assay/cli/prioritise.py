@@ -45,6 +45,7 @@ def prioritise(
     quiet: options.Quiet = False,
 ) -> None:
     """Order tests so that those the model gets wrong come early, and measure the order where labels are known."""
+    from assay.core.errors import BudgetSpent
     from assay.engines.prioritise import prioritise as work
     from assay.engines.prioritisers import methods_of
     from assay.outputs.priority import (
@@ -63,28 +64,32 @@ def prioritise(
     if out is not None:  # before the work, not after it
         check_out(out)
         one_order(len(methods_of(by, layers, seed)))
-    with Screen("prioritise", priority_line, quiet=quiet) as screen:
-        result = work(
-            model,
-            pool,
-            by=by,
-            k=k,
-            training=training,
-            layers=layers,
-            static=static,
-            measure=measure,
-            queries=queries,
-            ask=ask,
-            white_box=white_box,
-            run=run,
-            fresh=fresh,
-            seed=seed,
-            size=size,
-            mean=options.channels(mean),
-            std=options.channels(std),
-            device=device,
-            progress=screen,
-        )
+    try:
+        with Screen("prioritise", priority_line, quiet=quiet) as screen:
+            result = work(
+                model,
+                pool,
+                by=by,
+                k=k,
+                training=training,
+                layers=layers,
+                static=static,
+                measure=measure,
+                queries=queries,
+                ask=ask,
+                white_box=white_box,
+                run=run,
+                fresh=fresh,
+                seed=seed,
+                size=size,
+                mean=options.channels(mean),
+                std=options.channels(std),
+                device=device,
+                progress=screen,
+            )
+    except BudgetSpent as spent:  # at the question to see
+        options.show_spent(spent, run, "the same command with more --queries goes on", json=json)
+        return
     if out is not None:
         write_order(result, out)
     if json:

@@ -41,6 +41,7 @@ def select(
 ) -> None:
     """Pick the cases of a run worth most and keep the choice in the run. The same command adds nothing."""
     from assay.core import store
+    from assay.core.errors import BudgetSpent
     from assay.engines.select import select as work
     from assay.outputs.export import check_place, export, format_of
     from assay.outputs.screen import show_notices
@@ -50,24 +51,35 @@ def select(
     if out is not None:  # before the work, not after it
         check_place(out, format_of(out), store.find_run(run))
     moments = {"mean": options.channels(mean), "std": options.channels(std)}
-    picked = work(
-        run,
-        by=by,
-        k=k,
-        every=every,
-        static=static,
-        model=model,
-        data=data,
-        training=training,
-        eps=eps,
-        norm=norm,
-        seed=seed,
-        device=device,
-        queries=queries,
-        ask=ask,
-        white_box=white_box,
-        **moments,
-    )
+    try:
+        picked = work(
+            run,
+            by=by,
+            k=k,
+            every=every,
+            static=static,
+            model=model,
+            data=data,
+            training=training,
+            eps=eps,
+            norm=norm,
+            seed=seed,
+            device=device,
+            queries=queries,
+            ask=ask,
+            white_box=white_box,
+            **moments,
+        )
+    except BudgetSpent as spent:
+        told = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
+        if json:
+            options.print_json({"complete": False, "queries": told, "run": run})
+        else:
+            typer.echo(
+                f"nothing is picked: {spent.asked} of {spent.limit} queries are spent; "
+                "the same command with more --queries goes on"
+            )
+        return
     if out is not None:
         export(picked.run, to=format_of(out), out=out, selected=picked.number)
     told = _told(picked, seed, out)

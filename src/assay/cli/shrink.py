@@ -8,6 +8,7 @@ import typer
 from assay.cli import options
 
 if TYPE_CHECKING:
+    from assay.core.errors import BudgetSpent
     from assay.engines.shrink import Shrunk
 
 
@@ -35,36 +36,59 @@ def shrink(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    queries: options.Queries = None,
+    ask: options.Ask = "",
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Take back all of a failure's change that it can fail without. The same command goes on, or adds nothing."""
+    from assay.core.errors import BudgetSpent
     from assay.engines.shrink import shrink as work
     from assay.outputs.screen import Screen, show_notices
     from assay.outputs.show import facts_table, show
 
     show_notices(quiet=quiet or json)
-    with Screen("shrink", _line, quiet=quiet or json) as screen:
-        made = work(
-            run,
-            by=by,
-            k=k,
-            selected=selected,
-            any_failure=any_failure,
-            budget=budget,
-            model=model,
-            siblings=siblings or (),
-            mean=options.channels(mean),
-            std=options.channels(std),
-            device=device,
-            progress=screen,
-        )
+    try:
+        with Screen("shrink", _line, quiet=quiet or json) as screen:
+            made = work(
+                run,
+                by=by,
+                k=k,
+                selected=selected,
+                any_failure=any_failure,
+                budget=budget,
+                model=model,
+                siblings=siblings or (),
+                mean=options.channels(mean),
+                std=options.channels(std),
+                device=device,
+                queries=queries,
+                ask=ask,
+                progress=screen,
+            )
+    except BudgetSpent as spent:
+        _show_spent(spent, run, json=json)
+        return
     if json:
         options.print_json(_told(made))
         return
     show(facts_table(_readable(made), f"run {made.run.name}, by {made.by}"))
+    if not made.complete:
+        typer.echo(f"the budget ended after {made.of} cases; {_MORE}")
     if len(made):
         typer.echo(f"next: assay export {shlex.quote(run)} --to npz --shrunk {made.number}")
+
+
+_MORE = "the same command with more --queries goes on"
+
+
+def _show_spent(spent: "BudgetSpent", run: str, *, json: bool) -> None:
+    """The budget ended before the first cases were done: no failure, and the same command goes on."""
+    if json:
+        asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
+        options.print_json({"complete": False, "queries": asked, "run": run})
+        return
+    typer.echo(f"nothing is shrunk yet: {spent.asked} of {spent.limit} queries are spent; {_MORE}")
 
 
 def _line(numbers: Any) -> tuple[str, float | None]:
@@ -89,6 +113,8 @@ def _told(made: "Shrunk") -> dict[str, Any]:
         "shrunk": made.number,
         "files": list(made.files),
         "new": made.new,
+        "complete": made.complete,
+        "queries": None if made.queries is None else dict(made.queries),
     }
 
 

@@ -43,7 +43,7 @@ def target_of(
     """The given model; else the run's own, loaded when it is first asked, so that who asks nothing needs none.
 
     ``queries``, ``ask`` and ``white_box`` are for models that only answer; what the run's own one answers is kept in
-    the run.
+    the run, and the budget is the run's where nothing is said.
     """
     asking = {"queries": queries, "ask": ask, "white_box": white_box}
     if model is not None:
@@ -99,10 +99,13 @@ def _load(
     else:
         known = load_data(data, size=identity_of(run).get("data", {}).get("size", ""))
     moments: dict[str, Any] = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
-    how = asking["ask"] or (_how(run) if model is None else "")
     opened = asking["white_box"] or bool(own.get("white_box"))
+    given = {**moments, **asking, "white_box": opened}
+    if model is None:
+        given |= {"ask": asking["ask"] or _how(run), "answers": run.path / ANSWERS}
+        if asking["queries"] is None and not opened:
+            given["queries"] = _table(run, "budget").get("queries")
     try:
-        given = {**moments, **asking, "ask": how, "white_box": opened}
         target = load_target(text if model is None else model, data=known, device=device, **given)
     except UsageError as error:
         if model is not None:
@@ -126,10 +129,16 @@ def _load(
 
 def _how(run: Store) -> str:
     """How the run asked a model that only answers, which is no part of what the run is."""
+    return str(_table(run, "ask").get("how", ""))
+
+
+def _table(run: Store, name: str) -> Mapping[str, Any]:
+    """A table of the run's configuration."""
     try:
-        return str(run.config.get("ask", {}).get("how", ""))
+        found: Mapping[str, Any] = run.config.get(name, {})
     except (OSError, ValueError):  # no such file, or a damaged one
-        return ""
+        return {}
+    return found
 
 
 def _own_fingerprint(run: Store) -> object:

@@ -151,10 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "assay", ""
+    known = False  # whether a request of this connection was admitted: until then it may not be silent for long
+    disable_nagle_algorithm = True  # head and body are two writes, and the second would wait 40 ms for the client
 
     def handle_one_request(self) -> None:
         arriving = self._server.arriving
-        self.connection.settimeout(SILENCE)
+        self.connection.settimeout(SILENCE if self.known else self._server.seconds)
         try:
             if not cast(io.BufferedReader, self.rfile).peek(1):
                 self.close_connection = True
@@ -176,6 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self, work: Callable[[], bytes]) -> None:
         try:
             self._admit()
+            self.known = True
             status, body = 200, work()
         except Refused as refused:
             self.close_connection = True

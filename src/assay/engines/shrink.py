@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.core import store
 from assay.core.cases import Cases
-from assay.core.errors import UsageError
+from assay.core.errors import BudgetSpent, UsageError
 from assay.core.files import sha256
 from assay.core.registry import Bound, bind
 from assay.core.shards import decode, encode
@@ -20,6 +20,7 @@ from assay.core.shrink import passes_of
 from assay.core.specs import python_file, step
 from assay.core.store import Store
 from assay.core.units import count
+from assay.engines.asking import asked_of
 from assay.engines.compared import roles_of, siblings_given
 from assay.engines.found import load_failures
 from assay.engines.run_target import Deferred, Model, target_of
@@ -42,7 +43,8 @@ class Shrunk:
 
     ``of`` counts all that were looked at, ``failing`` those that fail on the model that was asked. ``files`` hold the
     whole in the run; ``seconds`` are those of this call, None where it found everything there. Columns of the cases:
-    see ``assay.engines.shrunk``, and ``row``, the place among the run's own.
+    see ``assay.engines.shrunk``, and ``row``, the place among the run's own. ``queries`` counts what a model that only
+    answers was asked over all of the run; where its budget ended first, ``complete`` is False.
     """
 
     run: Path
@@ -54,6 +56,7 @@ class Shrunk:
     classes: tuple[str, ...]
     files: tuple[str, ...]
     complete: bool
+    queries: Mapping[str, Any] | None = None
 
     @property
     def new(self) -> bool:
@@ -92,6 +95,8 @@ def shrink(
     device: str = "auto",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    queries: int | None = None,
+    ask: str = "",
     progress: Progress | None = None,
 ) -> Shrunk:
     """The failures of a fuzzing run with as little changed of their seeds as it takes to fail.
@@ -102,6 +107,10 @@ def shrink(
     oracle, and the wrong class stays what it was, unless ``any_failure`` will do. ``budget`` is the most questions of
     a case. The model is the run's own unless another is given, and so are the ``siblings`` of a recipe that compares
     models. The result is kept in the run; the same call again reads it from there, or goes on where it was stopped.
+
+    A model that only answers is sent at most ``queries`` inputs, those of the run so far among them, and asked as
+    ``ask`` says; both are the run's own unless given. Where the budget ends first, the blocks before are there and
+    ``complete`` is False; one that is spent before the first block raises ``BudgetSpent``.
     """
     if k is not None:
         count(k, 100, "-k")  # before the work, not after it
@@ -113,7 +122,7 @@ def shrink(
         oracle = _oracle(folder)
         passes = passes_of(by, tuple(every.x.shape[1:]))
         loading: dict[str, Any] = {"device": device, "mean": mean, "std": std}
-        target = target_of(folder, every, model, **loading)
+        target = target_of(folder, every, model, **loading, queries=queries, ask=ask)
         others = siblings_given(folder, every, siblings, **loading)
         asked = {
             "by": ", ".join(each.text for each in passes),
@@ -128,10 +137,16 @@ def shrink(
         number = _number(folder, asked)
         work = _Work(folder, every, rows, number, asked, progress or (lambda _: None))
         new = work.done < len(rows)
-        if new:
-            net = target.target if isinstance(target, Deferred) else target
+        if not new:
+            return _kept(folder, number, every)
+        net = target.target if isinstance(target, Deferred) else target
+        try:
             work.go(Bench(net, roles_of(folder, oracle, every, net, others, **loading)), oracle)
-        return _kept(folder, number, every, time.monotonic() - work.began if new else None)
+        except BudgetSpent:
+            if not work.done:
+                raise
+        made = _kept(folder, number, every, time.monotonic() - work.began)
+        return replace(made, queries=asked_of(net))
 
 
 def load_shrunk(run: Store, number: int) -> Shrunk:

@@ -41,6 +41,7 @@ class AnswerBook:
         self._answers: dict[bytes, list[Rows]] = {}
         self._entries: list[Mapping[str, Any]] = []  # what was noted before there was a file
         self._lines = 0
+        self._written = 0  # questions that a file tells of, which we had open and left
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -81,7 +82,7 @@ class AnswerBook:
         if self.path is not None:
             raise UsageError(f"the answers are kept in {self.path} already")
         entries = _read(path)
-        if entries and entries[0].get("target") != fingerprint:
+        if entries and _last(entries, "target") != fingerprint:
             raise UsageError(
                 f"{path} holds the answers of another target, or of this one asked in another way; "
                 "use --fresh for a new run, or another name"
@@ -93,14 +94,24 @@ class AnswerBook:
         for entry in entries:
             if "keys" in entry:
                 self._remember(*_decoded(entry))
-        asked = _counted(entries)["asked"]
+        asked, before = _counted(entries)["asked"], self._written
         # An answer that the file has already is not written again: that attempt counts as one in vain.
         added = [e for e in own if "keys" not in e or not all(key in self._answers for key in _keys(e))]
         for entry in added:
-            self._write({**entry, "asked": entry["asked"] + asked})
+            self._write({**entry, "asked": entry["asked"] - before + asked})
             if "keys" in entry:
                 self._remember(*_decoded(entry))
-        self.queries.restore(**_counted([*entries, {"asked": asked + self.queries.asked}, *added]))
+        self.queries.restore(**_counted([*entries, {"asked": asked + self.queries.asked - before}, *added]))
+        self._written = 0
+
+    def settle(self, fingerprint: str, about: Mapping[str, Any]) -> None:
+        """Note what the target is known by now that it has answered; of several such notes the last one counts."""
+        if self.path is not None:
+            self._write({"target": fingerprint, "about": dict(about), "asked": self.queries.asked})
+
+    def leave(self) -> None:
+        """Write no further to the file, which holds everything so far; it can be gone on in, by ``keep``."""
+        self.path, self._lines, self._written = None, 0, self.queries.asked
 
     def _remember(self, keys: Sequence[bytes], rows: Rows) -> None:
         for key, row in zip(keys, rows, strict=True):
@@ -116,9 +127,23 @@ class AnswerBook:
 
 def told_before(path: Path) -> Mapping[str, Any]:
     """What the file says about its target, nothing where there is no such file."""
-    lines, _, _ = journal.read(path)
-    about: Mapping[str, Any] = lines[0].meta.get("about", {}) if lines else {}
+    lines, good, size = journal.read(path)
+    entries = [line.meta for line in lines]
+    if entries and good != size:
+        entries += [line.meta for line in _sound(path.read_bytes()[good:])]
+    about: Mapping[str, Any] = _last(entries, "about") or {}
     return about
+
+
+def _last(entries: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """What the last entry that says something of it says, None where none does."""
+    return next((entry[name] for entry in reversed(entries) if entry.get(name)), None)
+
+
+def _sound(raw: bytes) -> list[journal.Line]:
+    """The lines after a damaged one that are whole themselves."""
+    pieces = raw.splitlines(keepends=True)
+    return [line for piece in pieces if piece.endswith(b"\n") and (line := journal.decode(piece)) is not None]
 
 
 def _counted(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -149,7 +174,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         return entries
     raw = path.read_bytes()
     pieces = raw[good:].splitlines(keepends=True)
-    later = [line for piece in pieces if piece.endswith(b"\n") and (line := journal.decode(piece)) is not None]
+    later = _sound(raw[good:])
     if not entries:  # the line that says whose answers these are
         raise UsageError(f"{path} is damaged at its beginning; move it away to ask everything again")
     entries += [line.meta for line in later]

@@ -71,15 +71,41 @@ class Asked:
         left = self.queries.left()
         return None if left is None else left // self.repeats
 
+    def knows(self, x: Tensor) -> Tensor:
+        """Which inputs of a batch have all their answers, (N,)."""
+        rows = np.ascontiguousarray(x.detach().cpu().float().numpy())
+        return torch.tensor([len(self.book.of(content_key(row))) >= self.repeats for row in rows], dtype=torch.bool)
+
     def unknown(self, x: Tensor) -> int:
         """How many different inputs of a batch have no answer yet."""
-        rows = np.ascontiguousarray(x.detach().cpu().float().numpy())
-        return len({key for row in rows if len(self.book.of(key := content_key(row))) < self.repeats})
+        rows = np.ascontiguousarray(x[~self.knows(x)].detach().cpu().float().numpy())
+        return len({content_key(row) for row in rows})
 
     def keep(self, path: Path) -> None:
         """Write the answers and the count to that file from now on, and know those it has."""
-        about = {"kind": getattr(self.target, "kind", None), "classes": list(self.spec.classes)}
-        self.book.keep(path, self.fingerprint(), about)
+        self.book.keep(path, self.fingerprint(), self._about())
+
+    def see(self, x: Tensor, path: Path | None = None) -> None:
+        """Send one input, be it known or not, to learn what the target answers with.
+
+        With a path it is counted there before it is sent, as is every further attempt; the file is left afterwards,
+        for whoever has the run to go on with.
+        """
+        if path is not None:
+            self.book.keep(path, self.fingerprint(), {})
+        try:
+            left = self.queries.left()
+            if left is not None and left < self.repeats:
+                raise BudgetSpent(self.queries.limit or 0, self.queries.asked, self.repeats)
+            rows = np.ascontiguousarray(x.detach().cpu().float().numpy())
+            self._send([content_key(row) for row in rows], rows, "first")
+            self.book.settle(self.fingerprint(), self._about())
+        finally:
+            if path is not None:
+                self.book.leave()
+
+    def _about(self) -> dict[str, object]:
+        return {"kind": getattr(self.target, "kind", None), "classes": list(self.spec.classes)}
 
     def ready(self) -> AbstractContextManager[object]:
         return self.target.ready()

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.core.cases import Cases, InputSpec
-from assay.core.errors import BudgetSpent, UsageError
+from assay.core.errors import BudgetSpent, NoAnswer, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind, entries, names
 from assay.engines.attack import attack
+from assay.engines.checks import not_made
 from assay.engines.coverage import coverage
 from assay.engines.evaluate import evaluate
 from assay.engines.fuzz import fuzz
 from assay.engines.health import check_trust
+from assay.engines.prioritise import prioritise
+from assay.engines.select import select
+from assay.engines.shrink import shrink
 from assay.engines.transfer import transfer
 from assay.recipes.fitting import recipes_for, suites_for
 from assay.subjects.bench import Bench, Data
@@ -186,8 +192,10 @@ def test_attacks_that_climb_are_refused_before_anything_is_asked(digits: ModuleT
     box = Box(digits, labels=True)
     with pytest.raises(UsageError, match=r"attack 'fgsm' needs grad.*hop_skip_jump.*suites: .*label-only"):
         evaluate(box, DATA, suite="fast", eps=0.1, save="none")
-    assert sum(box.asked.values()) <= 1, "what it answers with had to be seen"
-    assert not Path("runs/none").exists()
+    with pytest.raises(UsageError, match="needs grad"):
+        evaluate(box, DATA, suite="fast", eps=0.1, save="none")
+    assert sum(box.asked.values()) == 1, "what it answers with had to be seen, and was kept"
+    assert not Path("runs/none/journal.jsonl").exists()
     with pytest.raises(UsageError, match="looking at neurons needs activation"):
         coverage(box, DATA)
     with pytest.raises(UsageError, match="attack 'pgd' needs grad"):
@@ -304,7 +312,7 @@ def test_a_budget_ends_a_fuzzing_run_and_a_larger_one_goes_on(labels: bool, digi
 def test_a_recipe_that_climbs_is_refused_naming_those_that_do_not(digits: ModuleTarget) -> None:
     with pytest.raises(UsageError, match=r"recipe 'robot' needs grad, this target .* would work: .*\bnoise\b"):
         fuzz("robot", Box(digits), DATA, eps=0.1, run="none")
-    assert not Path("runs/none").exists()
+    assert not Path("runs/none/journal.jsonl").exists()
 
 
 def test_queries_make_a_black_box_of_any_model(digits_model: str) -> None:
@@ -321,3 +329,125 @@ def test_an_empty_data_set_names_no_classes(linear_target: Make) -> None:
     target = load_target(box, data=Data("none", Cases.of(x), spec))
     assert target.spec == spec
     assert target(x).shape == (0, 3)
+
+
+# What a budget holds for --------------------------------------------------------------------------------------------
+
+
+def test_a_question_to_see_counts_over_commands_that_come_to_nothing(digits: ModuleTarget) -> None:
+    sent = 0
+
+    def broken(x: Inputs) -> Any:
+        nonlocal sent
+        sent += len(x)
+        raise OSError("out of order")
+
+    how: dict[str, Any] = {"suite": SOME, "eps": 0.2, "save": "run", "queries": 3, "ask": "retries=1"}
+    with pytest.raises(NoAnswer):
+        evaluate(broken, DATA, **how)
+    assert sent == 2
+    for _ in range(2):
+        with pytest.raises(BudgetSpent):
+            evaluate(broken, DATA, **how)
+    assert sent == 3
+    assert not Path("runs/run/journal.jsonl").exists()
+
+
+def test_a_run_whose_target_did_not_answer_at_first_goes_on(digits: ModuleTarget) -> None:
+    """With more classes than the data name: what it is known by changes with its first answer."""
+    data = load_data(DATA)
+    data = replace(data, spec=replace(data.spec, classes=()), cases=Cases.of(data.cases.x, data.cases.y))
+    box, well = Box(digits), False
+
+    def shy(x: Inputs) -> Any:
+        if not well:
+            raise OSError("not yet")
+        return box(x)
+
+    target: Any = shy  # any function will do
+    how: dict[str, Any] = {"by": "gini", "run": "run", "queries": 100}
+    with pytest.raises(NoAnswer):
+        prioritise(target, data, **how)
+    well = True
+    first = prioritise(target, data, **how)
+    assert first.queries is not None
+    assert (first.queries["asked"], first.queries["retries"]) == (sum(box.asked.values()) + 1, 1)
+    assert prioritise(target, data, **how).queries == {**first.queries, "known": 24}
+    assert set(box.asked.values()) == {1}
+
+
+PREDICT = """
+import numpy as np
+from assay.subjects.sources.load import load_target
+import torch
+net = load_target({model!r}, device="cpu")
+def predict(x):
+    with open("sent", "a") as out:
+        out.write("x" * len(x))
+    with torch.no_grad():
+        return net(torch.from_numpy(x)).softmax(1).numpy()
+"""
+
+
+def sent() -> int:
+    return len(Path("sent").read_text())
+
+
+@pytest.fixture
+def fuzzed(digits_model: str) -> int:
+    """A run on a function of a file, and what it was asked by it."""
+    Path("my.py").write_text(PREDICT.format(model=digits_model))
+    found = fuzz("noise", "call:my.py:predict", "digits/train[:40]", run="fuzzed", eps=0.3, queries=400)
+    assert found.failures > 0
+    assert found.queries is not None
+    assert found.queries["asked"] == sent() <= 400
+    return sent()
+
+
+def test_a_selection_asks_within_the_budget_of_its_run_and_keeps_answers(fuzzed: int) -> None:
+    picked = select("fuzzed", by="top(score=gini)", k=2)
+    assert len(picked) == 2
+    assert sent() == fuzzed, "every case was answered when it was found, and what it answers with is known"
+    Path("runs/fuzzed/answers.jsonl").unlink()
+    with pytest.raises(BudgetSpent):
+        select("fuzzed", by="top(score=gini)", k=3, queries=2)
+    assert sent() <= fuzzed + 2
+    select("fuzzed", by="top(score=gini)", k=3, model="call:my.py:predict", ask="repeats=2")
+    assert sent() > fuzzed + 2, "asked in another way it is not the run's own"
+
+
+def test_shrinking_holds_to_the_budget_of_its_run(fuzzed: int) -> None:
+    with pytest.raises(BudgetSpent):
+        shrink("fuzzed")
+    assert sent() <= 400
+    with pytest.raises(BudgetSpent):
+        shrink("fuzzed", queries=fuzzed + 5)
+    assert sent() <= fuzzed + 5
+    whole = shrink("fuzzed", queries=1_000_000)
+    assert whole.complete
+    assert whole.queries is not None
+    assert whole.queries["asked"] == sent()
+    assert whole.queries["limit"] == 1_000_000
+
+
+def test_a_shrinking_whose_budget_ends_keeps_its_blocks(fuzzed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.engines.shrink.BLOCK", {"cpu": 2})
+    part = None
+    for limit in range(fuzzed + 200, fuzzed + 100_000, 200):
+        with suppress(BudgetSpent):
+            part = shrink("fuzzed", queries=limit)
+            break
+    assert part is not None
+    assert (part.complete, part.of % 2) == (False, 0)
+    assert part.of > 0
+    last = shrink("fuzzed", queries=1_000_000)
+    assert last.complete
+    assert last.number == part.number
+    assert last.of > part.of
+
+
+def test_checks_that_would_leave_the_range_are_not_made(digits: ModuleTarget) -> None:
+    assert not_made(load_target(Box(digits), data=load_data(DATA)))["wrong_range"] == (
+        "would send inputs outside their range"
+    )
+    assert "wrong_range" not in not_made(digits)

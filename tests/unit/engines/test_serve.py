@@ -275,3 +275,28 @@ def test_many_ask_at_once_and_each_gets_its_own(linear_target: Make) -> None:
             thread.join()
         assert server.questions.answered == 36
     assert results == dict.fromkeys(range(12), True)
+
+
+def test_who_was_not_admitted_may_not_be_silent_for_long(linear_target: Make) -> None:
+    with running(linear_target(), seconds=0.3, token="s3cret") as server:
+        started = time.monotonic()
+        with socket.create_connection(address(server), timeout=5) as raw:
+            assert raw.recv(100) == b""
+        assert 0.2 < time.monotonic() - started < 3
+        connection = http.client.HTTPConnection(*address(server), timeout=5)
+        used = []
+        for _ in range(2):
+            connection.request("GET", "/", headers={"Authorization": "Bearer s3cret"})
+            assert len(connection.getresponse().read()) > 50
+            used.append(connection.sock)
+            time.sleep(0.8)  # work of its own
+        assert used[0] is used[1]
+        connection.close()
+
+
+def test_a_body_in_two_ways_at_once_is_refused(linear_target: Make) -> None:
+    body = json.dumps({"inputs": inputs(1).tolist()}).encode()
+    with running(linear_target()) as server:
+        told = sent(server, "POST", body, **{"Transfer-Encoding": "chunked", "Content-Length": str(len(body))})
+        assert told == (411, {"error": "say the length of the body: Content-Length"})
+        assert server.questions.answered == 0

@@ -94,7 +94,7 @@ def test_scores_that_look_like_probabilities_once_remain_scores() -> None:
         ([0.5, 1.0], "whole numbers or names of classes; it gave float64"),
         (["cat", "c\x1b[31mow"], r"the class 'c \[31mow', which is none of the 3 known"),
         ([["a", "b", "c"]] * 2, "must answer with numbers"),
-        ([[0.5, 0.5], [1, 0]], r'2 scores an input, there are 3 classes; if it is right, say --ask "classes=2"'),
+        ([[0.5, 0.5], [1, 0]], r"2 scores an input, there are 3 classes$"),
         ([[0.5], [0.1, 0.2]], "which is no array"),
         ({"a": 1}, "gave dict of object"),
         (None, "gave NoneType of object"),
@@ -219,3 +219,38 @@ def test_ask_reads_like_parameters() -> None:
 def test_ask_refuses_nonsense(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         asking(text)
+
+
+def test_probabilities_that_were_cut_are_scaled_with_a_warning(notices: pytest.LogCaptureFixture) -> None:
+    out = scores([[0.6, 0.0, 0.0], [0.4, 0.4, 0.0]])
+    assert torch.allclose(out.softmax(1), torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0]]), atol=1e-6)
+    assert [record.levelname for record in notices.records] == ["WARNING"]
+    assert "it answers with probabilities that sum to no more than 0.6, as if cut or rounded" in notices.text
+
+
+@pytest.mark.parametrize(
+    "rows", [[[0.3, 0.1, 0.0], [0.4, 0.4, 0.0]], [[0.9, 0.9, 0.0], [0.4, 0.4, 0.0]], [[0.7, -0.1, 0.0]] * 2]
+)
+def test_other_rows_are_scores(rows: Any, notices: pytest.LogCaptureFixture) -> None:
+    assert torch.allclose(scores(rows), torch.tensor(rows).log_softmax(1))
+    assert "the softmax is taken" in notices.text
+    assert [record.levelname for record in notices.records] == ["WARNING"]
+
+
+def test_scores_stay_scores_where_they_look_like_cut_probabilities() -> None:
+    answers = iter([[[5.0, 0, 0], [0, 1, 0]], [[0.6, 0.0, 0.0], [0.4, 0.4, 0.0]]])
+    target = Answering(lambda rows: next(answers), SPEC, name="it", identity="it")
+    target(X)
+    assert torch.allclose(target(X), torch.tensor([[0.6, 0.0, 0.0], [0.4, 0.4, 0.0]]).log_softmax(1))
+
+
+@pytest.mark.parametrize(
+    ("width", "tells", "hint"), [(4, False, True), (4, True, False), (2, False, False), (1, False, False)]
+)
+def test_the_hint_at_classes_is_given_where_it_would_work(width: int, tells: bool, hint: bool) -> None:
+    answer = np.full((2, width), 1 / width)
+    target = Answering(lambda rows: answer, SPEC, name="it", identity="it", settled=tells)
+    target.settled = True  # as where nothing but labels is wanted, and no question was asked to see
+    with pytest.raises(UsageError, match=f"{width} scores an input, there are 3 classes") as caught:
+        target(X)
+    assert (f'--ask "classes={width}"' in str(caught.value)) == hint

@@ -208,3 +208,17 @@ def test_an_empty_batch_is_no_question() -> None:
 def test_repeats_are_a_number_from_one_up(repeats: object) -> None:
     with pytest.raises(UsageError, match="from 1 up"):
         Asked(target(Service()), repeats=repeats)  # type: ignore[arg-type]  # that is the point
+
+
+def test_an_interrupted_question_remains_counted() -> None:
+    def interrupted(rows: Inputs) -> object:
+        raise KeyboardInterrupt
+
+    asked = Asked(target(interrupted), queries=9)
+    asked.keep(Path("answers.jsonl"))
+    with pytest.raises(KeyboardInterrupt):
+        asked(inputs(3))
+    assert (asked.queries.first, asked.queries.retries, asked.queries.asked) == (0, 3, 3)
+    again = Asked(target(interrupted), queries=9)
+    again.keep(Path("answers.jsonl"))
+    assert again.queries.to_json() == asked.queries.to_json()

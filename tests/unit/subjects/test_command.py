@@ -143,3 +143,16 @@ def test_texts_that_name_no_program(data: Data) -> None:
             load(text, data)
     with pytest.raises(UsageError, match="does not say what inputs it takes"):
         load("cmd:cat", None)
+
+
+def test_one_that_never_stops_complaining_is_ended(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_MOST", 1 << 16)
+    with pytest.raises(UsageError, match="writes more than"):
+        load(program("import sys\nwhile True: print('x' * 1000, file=sys.stderr)"), data)
+
+
+def test_of_a_long_complaint_the_last_line_is_told(data: Data) -> None:
+    code = "import sys\nprint('x' * 100_000, file=sys.stderr)\nsys.exit('y' * 100 + 'the end')"
+    with pytest.raises(NoAnswer, match=r"exit code 1: y{100}the end") as caught:
+        load(program(code), data)
+    assert "x" * 50 not in str(caught.value)

@@ -3,9 +3,12 @@
 import base64
 import http.server
 import json
+import socket
 import threading
 import time
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -270,10 +273,35 @@ def test_the_smaller_batch_counts(server: Server, data: Data) -> None:
         ({"shape": [0, 2]}, "what cannot be"),
         ({"bounds": [1, 0]}, "what cannot be"),
         ({"classes": ["one"]}, "what cannot be"),
+        ({"classes": ["one", "two", "one"]}, "3 classes, 2 different"),
+        ({"classes": "abc"}, "cannot be read"),
+        ({"classes": [["a"], ["b"]]}, "cannot be read"),
+        ({"classes": ["a", "\ud800"]}, "cannot be read"),
+        ({"shape": [1.5, 2]}, "cannot be read"),
+        ({"shape": [True, 2]}, "cannot be read"),
+        ({"shape": [1 << 20, 1 << 20]}, "what cannot be"),
+        ({"bounds": [False, True]}, "cannot be read"),
+        ({"bounds": ["0", "1"]}, "cannot be read"),
+        ({"bounds": [0, 10**400]}, "cannot be read"),
     ],
 )
 def test_a_server_that_tells_nonsense_of_itself(server: Server, change: dict[str, Any], message: str) -> None:
     server.about = (200, {**ABOUT, **change}, {})
+    with pytest.raises(UsageError, match=message):
+        load(server)
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "message"),
+    [
+        ("shape", "[1e999, 8, 8]", "cannot be read"),
+        ("bounds", "[0, 1e999]", "what cannot be"),
+        ("bounds", "[-1e999, 1]", "what cannot be"),
+    ],
+)
+def test_a_server_whose_numbers_have_no_end(server: Server, name: str, told: str, message: str) -> None:
+    about = json.dumps({**ABOUT, name: "HERE"}).replace('"HERE"', told)
+    server.about = (200, about.encode(), {})
     with pytest.raises(UsageError, match=message):
         load(server)
 
@@ -284,10 +312,153 @@ def test_a_server_that_tells_nonsense_of_itself(server: Server, change: dict[str
         ("http://", "is no address"),
         ("http://host:port/", "is no address"),
         ("http://a b/", "is no address"),
+        ("http://a..b/", "is no address"),
+        (f"http://{'a' * 70}.org/", "is no address"),
+        ("http://127.0.0.1/é", "has letters that no address has"),
+        ("http://é.org/", "has letters that no address has"),
         ("http://me:pw@host/", "a password in it would be written down; set ASSAY_TOKEN instead"),
+        ("http://pw@host/", "a password in it would be written down; set ASSAY_TOKEN instead"),
     ],
 )
 def test_texts_that_are_no_address(url: str, message: str, data: Data) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         load_target(url, data=data)
     assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["s3cret\nvalue", "s3cret value", "s3crét", "s3cret\x7f"])
+def test_a_token_that_cannot_be_sent_is_refused_unquoted(
+    server: Server, monkeypatch: pytest.MonkeyPatch, notices: pytest.LogCaptureFixture, token: str
+) -> None:
+    monkeypatch.setenv(source.TOKEN, token)
+    with pytest.raises(UsageError, match="ASSAY_TOKEN must be plain ASCII text without blanks") as caught:
+        load(server)
+    assert "s3cr" not in "".join(traceback.format_exception_only(caught.value)) + notices.text
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert server.gets == 0
+
+
+def test_a_token_from_a_file_with_a_last_newline(server: Server, data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(source.TOKEN, " s3cret\r\n")
+    load(server)(data.cases.x[:1])
+    assert server.asked[0][1]["Authorization"] == "Bearer s3cret"
+
+
+@contextmanager
+def dripping(start: bytes, drop: bytes) -> Iterator[str]:
+    """A server that never falls silent and never ends its answer."""
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        while not over.is_set():
+            try:
+                made, _ = listening.accept()
+            except OSError:
+                return
+            with made, suppress(OSError):
+                made.recv(1 << 16)
+                made.sendall(start)
+                while not over.wait(0.03):
+                    made.sendall(drop)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            over.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("start", "drop"),
+    [
+        (b"", b"H"),
+        (b"HTTP/1.1 200 OK\r\n", b"X"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n", b"0"),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n0\r\n"),
+    ],
+    ids=["status", "header", "continue", "body", "open body", "chunks"],
+)
+def test_the_timeout_is_of_the_whole_exchange(start: bytes, drop: bytes) -> None:
+    with dripping(start, drop) as url:
+        client, began = source.Client(url, 0.3), time.monotonic()
+        for ask in (client.about, lambda: client(np.zeros((1, 1, 2, 2), np.float32))):
+            with pytest.raises(patience.TryAgain, match=r"did not answer within 0\.3 s"):
+                ask()
+        assert 0.5 < time.monotonic() - began < 3
+
+
+def test_no_deadline_outlives_its_question(server: Server, data: Data) -> None:
+    before = threading.active_count()
+    target = load(server, ask="timeout=0.3, batch=1")
+    for row in data.cases.x:
+        target(row[None])
+        time.sleep(0.1)
+    assert server.received == target.queries.asked == 6  # none was cut off by the end of an earlier one
+    assert threading.active_count() <= before + 1  # the server's own, of the one connection
+
+
+@pytest.mark.parametrize("status", [201, 202, 299])
+def test_any_status_of_success_is_one(server: Server, data: Data, status: int) -> None:
+    server.about = (status, ABOUT, {})
+    server.script = [(status, None, {})]
+    target = load(server)
+    assert target.spec == SPEC
+    assert torch.allclose(target(data.cases.x[:2]).softmax(1), expected(data.cases.x[:2]), atol=1e-6)
+    assert target.queries.asked == 2
+
+
+@pytest.mark.parametrize("encodings", [None, 5, "base64", {"base64": 1}, []])
+def test_encodings_that_are_no_list_mean_lists(server: Server, data: Data, encodings: Any) -> None:
+    server.about = (200, {**ABOUT, "encodings": encodings, "batch": True}, {})
+    target = load(server)
+    target(data.cases.x[:1])
+    assert isinstance(server.asked[0][0]["inputs"], list)
+    assert target.batch == 64
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [["0.2", "0.3", "0.5"]],
+        [[True, False, False]],
+        [[1.0, False, 0.0]],
+        [[None, 0.5, 0.5]],
+        [[0.5, [0.5], 0.0]],
+        [0.2, 0.3, 0.5],
+        "0.5",
+        {"a": 1},
+        [[10**400, 0, 0]],
+    ],
+)
+def test_probabilities_are_numbers_in_a_table(server: Server, data: Data, table: Any) -> None:
+    server.script = [(200, {"probabilities": table}, {})]
+    with pytest.raises(UsageError, match="no table of numbers"):
+        load(server, ask="retries=0")(data.cases.x[:1])
+
+
+def test_what_is_called_probabilities_and_sums_to_less_was_cut(
+    server: Server, data: Data, notices: pytest.LogCaptureFixture
+) -> None:
+    server.script = [(200, {"probabilities": [[0.2, 0.05, 0.0], [0.3, 0.3, 0.4]]}, {})]
+    out = load(server, ask="retries=0")(data.cases.x[:2]).softmax(1)
+    assert torch.allclose(out, torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.3, 0.4]]), atol=1e-6)
+    assert "sum to no more than 0.25, as if cut or rounded" in notices.text
+    server.script = [(200, {"probabilities": [[0.0, 0.0, 0.0]]}, {}), (200, {"probabilities": [[0.9, 0.9, 0.0]]}, {})]
+    for _ in range(2):
+        with pytest.raises(UsageError, match="answered with scores"):
+            load(server, ask="retries=0")(data.cases.x[:1])
+
+
+def test_the_timeout_holds_after_an_answer_that_was_the_last_of_its_connection(server: Server, data: Data) -> None:
+    server.script = [(200, None, {"Connection": "close"})]
+    client = source.Client(server.url, 0.3)
+    client(data.cases.x[:1].numpy())
+    client(data.cases.x[:1].numpy())
+    assert client._open is not None
+    assert client._sock is client._open.sock

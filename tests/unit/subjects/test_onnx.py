@@ -18,6 +18,7 @@ from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
 from assay.subjects.sources.load import load_target, module_of
 from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.sources.onnx import digest
 from assay.subjects.sources.onnx_plain import plain
 
 SPEC = InputSpec((1, 2, 2), (0.0, 1.0), ("0", "1", "2"))
@@ -323,3 +324,45 @@ def test_a_net_that_torch_exports(digits_model: str) -> None:
     assert torch.allclose(asked(x).softmax(1), own(x).softmax(1), atol=1e-5)
     opened = load_target(FILE, data=data, white_box=True, device="cpu")
     assert torch.allclose(opened(x), own(x), atol=1e-4)
+
+
+def far(location: str) -> Any:
+    """A tensor that lies in another file."""
+    made = helper.make_tensor("far", FLOAT, [1], [0.0])
+    del made.float_data[:]
+    made.data_location = onnx.TensorProto.EXTERNAL
+    made.external_data.add(key="location", value=location)
+    return made
+
+
+def _hidden(where: str, tensor: Any) -> Any:
+    """A model that holds the tensor where only a close look finds it."""
+    inner = helper.make_graph([helper.make_node("Identity", ["far"], ["y"])], "inner", [], [])
+    node = helper.make_node("If", ["c"], ["z"])
+    if where == "sub-graph":
+        inner.initializer.append(tensor)
+        node.attribute.append(helper.make_attribute("then_branch", inner))
+    elif where == "graphs":
+        inner.node.append(helper.make_node("Constant", [], ["y"], value=tensor))
+        node.attribute.append(helper.make_attribute("many", [inner]))
+    elif where == "tensors":
+        node.attribute.append(helper.make_attribute("many", [tensor]))
+    graph = helper.make_graph([node], "net", [], [])
+    if where == "sparse":
+        graph.sparse_initializer.add().values.CopyFrom(tensor)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    if where == "function":
+        model.functions.add(name="f", domain="d").node.append(helper.make_node("Constant", [], ["y"], value=tensor))
+    return model
+
+
+@pytest.mark.parametrize("where", ["sub-graph", "graphs", "tensors", "sparse", "function"])
+def test_weights_are_found_wherever_a_file_holds_them(where: str) -> None:
+    Path("w.bin").write_bytes(b"1234")
+    Path(FILE).write_bytes(_hidden(where, far("w.bin")).SerializeToString())
+    first = digest(Path(FILE))
+    Path("w.bin").write_bytes(b"5678")
+    assert digest(Path(FILE)) != first
+    Path(FILE).write_bytes(_hidden(where, far("../w.bin")).SerializeToString())
+    with pytest.raises(UsageError, match="which is no file beside it"):
+        digest(Path(FILE))

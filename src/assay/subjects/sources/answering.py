@@ -35,6 +35,9 @@ class Answering:
     names of classes. The first answer says which, unless ``kind`` does; another kind later is an error. Scores are
     log p, or one-hot where only labels are known. Until it is ``settled`` the first answer also says how many classes
     there are, where the spec names fewer.
+
+    Rows inside [0, 1] that sum to less than 1, but to more than ``least``, are probabilities that were cut to the
+    largest or rounded: they are made to sum to 1.
     """
 
     def __init__(
@@ -47,11 +50,13 @@ class Answering:
         batch: int = 256,
         kind: Kind | None = None,
         settled: bool = True,
+        least: float = 0.5,
         patience: Patience | None = None,
         on_retry: Callable[[int], None] | None = None,
     ) -> None:
         self.ask, self.spec, self.name, self.identity = ask, spec, name, identity
         self.batch, self.kind, self.settled, self.on_retry = batch, kind, settled, on_retry
+        self.least, self._by_itself, self._warned = least, settled, False
         self.patience = patience or Patience()
         self.device = torch.device("cpu")
 
@@ -127,22 +132,39 @@ class Answering:
         if not rows.isfinite().all():
             bad = int((~rows.isfinite().all(1)).sum())
             raise BadAnswer(f"answered NaN or infinity to {bad} of {len(rows)} inputs")
-        even = bool(((rows >= -1e-6) & (rows <= 1 + 1e-6)).all()) and bool(((rows.sum(1) - 1).abs() <= _SUM).all())
-        self._settle("probabilities" if even else "scores", rows.shape[1])
+        self._settle("probabilities" if self._are_shares(rows) else "scores", rows.shape[1])
         return log_probabilities(rows.clamp_min(FLOOR).log() if self.kind == "probabilities" else rows)
+
+    def _are_shares(self, rows: Tensor) -> bool:
+        """Whether rows are probabilities, be it cut or rounded ones."""
+        sums = rows.sum(1)
+        if not bool(((rows >= -1e-6) & (rows <= 1 + 1e-6)).all()) or not bool((sums <= 1 + _SUM).all()):
+            return False
+        if bool((sums >= 1 - _SUM).all()):
+            return True
+        if self.kind in ("scores", "labels") or not bool((sums > self.least).all()):
+            return False
+        if not self._warned:
+            log.warning(
+                "%s answers with probabilities that sum to no more than %.3g, as if cut or rounded; they are scaled",
+                self.name,
+                float(sums.min()),
+            )
+        self._warned = True
+        return True
 
     def _settle(self, kind: Kind, outputs: int | None = None) -> None:
         """Learn from the first answer; hold every later one against it."""
         if outputs is not None and outputs != len(self.spec.classes):
             if self.settled:
-                raise BadAnswer(
-                    f"answered with {outputs} scores an input, there are {len(self.spec.classes)} classes; "
-                    f'if it is right, say --ask "classes={outputs}"'
-                )
+                known = len(self.spec.classes)
+                right = not self._by_itself and outputs > max(known, 1)  # no --ask has a say in what a target tells
+                hint = f'; if it is right, say --ask "classes={outputs}"' if right else ""
+                raise BadAnswer(f"answered with {outputs} scores an input, there are {known} classes{hint}")
             self.spec = grown(self.spec, outputs, self.name)
         if self.kind is None:
             if kind == "scores":
-                log.info("%s answers with scores that are no probabilities; the softmax is taken of them", self.name)
+                log.warning("%s answers with scores that are no probabilities; the softmax is taken of them", self.name)
             self.kind = kind
         elif kind != self.kind and not (self.kind == "scores" and kind == "probabilities"):
             raise BadAnswer(f"answered with {kind}, and with {self.kind} before (or so it said)")

@@ -2,16 +2,20 @@
 
 import importlib
 import logging
+import os
+import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
+from assay.core.lock import folder_lock, holder
 from assay.subjects.answer_book import told_before
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
@@ -44,7 +48,7 @@ def black_box(model: Any, data: Data | None, queries: int | None, how: Asking, a
     """The target, counted and with its answers kept.
 
     Where neither it nor an earlier command's ``answers`` tell what it answers with and how many classes it has, it is
-    asked one input to see. That question counts like any other.
+    asked one input to see. That question counts like any other: in the file, if there is to be one, before it is sent.
     """
     if data is not None and how.classes is not None:
         data = replace(data, spec=_with_classes(data.spec, how.classes))
@@ -63,10 +67,29 @@ def black_box(model: Any, data: Data | None, queries: int | None, how: Asking, a
     asked = Asked(found, queries=queries, repeats=how.repeats, labels=how.labels)
     if not found.settled and not (how.labels and len(found.spec.classes) > 1):
         x = data.cases.x[:1] if data is not None and len(data) else torch.full((1, *found.spec.shape), _middle(found))
-        asked(x)
+        _see(asked, x, answers)
     found.settled = True
     log.info("target: %s, %s, gives %s", found.name, found.spec, ", ".join(sorted(asked.gives)))
     return asked
+
+
+def _see(asked: Asked, x: Tensor, answers: Path | None) -> None:
+    """Ask one input. The folder of a run is made for it, since a run whose target does not answer never comes to be."""
+    if answers is None:
+        asked.see(x)
+        return
+    folder = answers.parent
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder} is no folder of its own; use another name for the run")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        asked.see(x, answers)
+
+
+def _alone(folder: Path) -> AbstractContextManager[object]:
+    """The lock of a run's folder, unless this process has it already, as those have that add to a run."""
+    ours = {"pid": str(os.getpid()), "host": socket.gethostname()}
+    return nullcontext() if holder(folder) == ours else folder_lock(folder)
 
 
 def _source(text: str) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from assay.core.userfile import load_object
 from assay.subjects.bench import Data
 from assay.subjects.sources.answering import Answering, Inputs
 from assay.subjects.sources.asking import Asking
-from assay.subjects.sources.patience import TryAgain
+from assay.subjects.sources.patience import TryAgain, printable
 
 _BATCH = 256
 
@@ -30,7 +30,7 @@ def call_target(model: str | Callable[..., Any], data: Data | None, how: Asking)
         except AssayError:
             raise
         except Exception as error:  # a user's function may raise anything
-            raise TryAgain(f"failed: {type(error).__name__}: {error}") from error
+            raise TryAgain(f"failed: {type(error).__name__}: {printable(str(error))}") from error
 
     return Answering(
         ask,

@@ -53,7 +53,8 @@ class Program:
     def _run(self, given: Any, told: Any, said: Any) -> int:
         """Its exit code, if it ends in time and says no more than an answer can be."""
         try:
-            # In a session of its own: an interrupt at the keyboard is ours to handle, and what it starts ends with it.
+            # In a session of its own: an interrupt at the keyboard is ours to handle, and where we end it, what it
+            # started ends too. One that ends by itself may leave something behind for the next question.
             process = subprocess.Popen(self.words, stdin=given, stdout=told, stderr=said, start_new_session=True)
         except OSError as error:
             raise UsageError(f"cannot start {self.words[0]}: {error.strerror}") from error

@@ -7,19 +7,21 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
-from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
 from assay.core.files import canonical_json
 from assay.subjects.bench import Data
 from assay.subjects.sources.answering import Answering, Inputs, Kind
 from assay.subjects.sources.asking import Asking
+from assay.subjects.sources.description import spec_told
 from assay.subjects.sources.patience import BadAnswer, TryAgain, printable
 
 log = logging.getLogger("assay")
@@ -28,7 +30,7 @@ TOKEN = "ASSAY_TOKEN"  # the environment variable; its value is sent, never writ
 _MOST = 64 << 20  # bytes of one answer
 _TIMEOUT, _RETRIES, _BATCH = 30.0, 5, 64
 _IDLE = 4.0  # seconds after which a server may have hung up on us
-_TOLD = (200, 401, 403, 408, 429)  # what a GET may bring besides silence and trouble
+_TOLD = (401, 403, 408, 429)  # what a GET may bring besides a description, silence and trouble
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -39,15 +41,16 @@ class Client:
         self.url, self.timeout = _parsed(url), timeout
         self.encoding = "list"
         self._open: http.client.HTTPConnection | None = None
+        self._sock: socket.socket | None = None
         self._used = 0.0
-        self._token = os.environ.get(TOKEN, "")
+        self._token = _token()
         if self._token and self.url.scheme == "http" and self.url.hostname not in _LOOPBACK:
             log.warning("%s is sent to %s unencrypted; use https", TOKEN, self.url.hostname)
 
     def about(self) -> Mapping[str, Any]:
         """What the server says of itself; nothing where it says nothing."""
         status, body, _ = self._request("GET", None)
-        if status == 501 or (status < 500 and status not in _TOLD):
+        if status == 501 or (status < 500 and not _fine(status) and status not in _TOLD):
             return {}  # it does not know such a question
         self._check(status, body, {})
         try:
@@ -74,12 +77,14 @@ class Client:
         return {"dtype": "float32", "shape": list(rows.shape), "base64": content}
 
     def _request(self, method: str, body: bytes | None) -> tuple[int, bytes, Mapping[str, str]]:
-        deadline = time.monotonic() + self.timeout
         try:
-            connection = self._connection()
-            connection.request(method, self._path(), body, self._headers(body))
-            response = connection.getresponse()
-            content = _content(response, deadline)
+            with self._deadline() as late:
+                connection = self._connection()
+                if late.is_set():  # there was nothing to cut yet
+                    raise TimeoutError
+                connection.request(method, self._path(), body, self._headers(body))
+                response = connection.getresponse()
+                content = _content(response)
         except BaseException as error:
             self._close()
             if isinstance(error, (TimeoutError, socket.timeout)):
@@ -90,20 +95,48 @@ class Client:
         self._used = time.monotonic()
         return response.status, content, {name.lower(): told for name, told in response.headers.items()}
 
+    @contextmanager
+    def _deadline(self) -> Iterator[threading.Event]:
+        """Time for one exchange as a whole: the socket's own time-out begins anew with every byte that comes."""
+        end, late = time.monotonic() + self.timeout, threading.Event()
+
+        def cut() -> None:
+            late.set()
+            if self._sock is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # below any encryption, which is at work
+
+        timer = threading.Timer(self.timeout, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield late
+        except (OSError, http.client.HTTPException) as error:
+            if late.is_set():
+                raise TimeoutError from error
+            raise
+        finally:
+            timer.cancel()
+            timer.join()  # or it might cut off the next exchange
+        if late.is_set() or time.monotonic() > end:
+            raise TimeoutError  # what looks like a whole answer may be one that was cut
+
     def _connection(self) -> http.client.HTTPConnection:
-        if self._open is not None and time.monotonic() - self._used > _IDLE:
-            self._close()  # a request on a connection the server has dropped would be an attempt in vain
+        if self._open is not None and (self._open.sock is None or time.monotonic() - self._used > _IDLE):
+            # One that the server has dropped, or may have: a request on it would be an attempt in vain.
+            self._close()
         if self._open is None:
             kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
             self._open = kind(cast(str, self.url.hostname), self.url.port, timeout=self.timeout)
             self._open.connect()
-            self._open.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sock = self._open.sock  # which the connection forgets where an answer is to be the last
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._open
 
     def _close(self) -> None:
         if self._open is not None:
             self._open.close()
-            self._open = None
+            self._open = self._sock = None
 
     def _path(self) -> str:
         return (self.url.path or "/") + (f"?{self.url.query}" if self.url.query else "")
@@ -118,7 +151,7 @@ class Client:
 
     def _check(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Whether the status speaks of an answer; if not, whether another attempt may help."""
-        if status == 200:
+        if _fine(status):
             return
         said = _error_text(body)
         if status in (408, 429) or status >= 500:
@@ -139,11 +172,12 @@ def http_target(url: str, data: Data | None, how: Asking) -> Answering:
     client = Client(url, how.timeout or _TIMEOUT)
     patience = how.patience(_RETRIES)
     told = patience.persist(client.about, client.url.geturl(), again=lambda: None)  # no question, and not counted
-    spec = _spec(told, data, url)
-    if "base64" in told.get("encodings", ()):
+    spec = spec_told(told, data, url)
+    known_encodings = told.get("encodings")
+    if isinstance(known_encodings, list) and "base64" in known_encodings:
         client.encoding = "base64"
     most = told.get("batch")
-    most = most if isinstance(most, int) and most > 0 else None
+    most = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
     batch = min(b for b in (how.batch, most, None if how.batch or most else _BATCH) if b is not None)
     gives = told.get("gives")
     kind: Kind | None = gives if gives in ("probabilities", "labels") else None
@@ -157,47 +191,45 @@ def http_target(url: str, data: Data | None, how: Asking) -> Answering:
         batch=batch,
         kind=kind,
         settled="classes" in told and kind is not None,
+        least=0.0,  # it calls them probabilities
         patience=patience,
     )
 
 
-def _spec(told: Mapping[str, Any], data: Data | None, url: str) -> InputSpec:
-    if not {"shape", "bounds", "classes"} <= told.keys():
-        if data is None:
-            raise UsageError(f"{url} does not say what inputs it takes; give the data too (data=… or --data)")
-        return data.spec
-    try:
-        low, high = (float(b) for b in told["bounds"])
-        shape, classes = tuple(int(n) for n in told["shape"]), tuple(str(c) for c in told["classes"])
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{url} says of itself what cannot be read: shape, bounds or classes") from error
-    if not shape or min(shape) < 1 or not low < high or len(classes) < 2:
-        told_so = f"shape {shape}, bounds {low}..{high}, {len(classes)} classes"
-        raise UsageError(f"{url} says of itself what cannot be: {told_so}")
-    return InputSpec(shape, (low, high), classes)
+def _token() -> str:
+    """What the environment holds to be sent along. It is quoted nowhere, least of all where it cannot be sent."""
+    token = os.environ.get(TOKEN, "").strip()
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError(f"{TOKEN} must be plain ASCII text without blanks: it travels in a header")
+    return token
+
+
+def _fine(status: int) -> bool:
+    return 200 <= status < 300
 
 
 def _parsed(url: str) -> SplitResult:
+    if not url.isascii():
+        raise UsageError(f"{printable(url)!r} has letters that no address has; write them as %C3%A9, a host as xn--…")
     try:
         parts = urlsplit(url)
         if not parts.hostname or parts.port == 0 or any(c.isspace() or not c.isprintable() for c in url):
             raise ValueError("no host")
+        parts.hostname.encode("idna")  # as the library will, which does not complain in words
     except ValueError as error:
         raise UsageError(f"{printable(url)!r} is no address; write http://host:8000/path") from error
-    if parts.username or parts.password:
+    if "@" in parts.netloc:
         raise UsageError(f"an address with a password in it would be written down; set {TOKEN} instead")
     return parts._replace(fragment="")
 
 
-def _content(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body, if it comes in time and is of a size that can be."""
+def _content(response: http.client.HTTPResponse) -> bytes:
+    """The body, if it is of a size that can be."""
     parts, size = [], 0
     while part := response.read1(1 << 16):
         size += len(part)
         if size > _MOST:
             raise http.client.HTTPException(f"an answer of more than {_MOST >> 20} MB")
-        if time.monotonic() > deadline:
-            raise TimeoutError
         parts.append(part)
     if response.length:  # of the length it announced, this much never came
         raise http.client.IncompleteRead(b"", response.length)
@@ -217,6 +249,10 @@ def _no_constant(name: str) -> None:
 
 
 def _rows(told: Any) -> Any:
+    if not isinstance(told, list) or not all(isinstance(row, list) for row in told):
+        raise BadAnswer("sent probabilities that are no table of numbers")
+    if {type(each) for row in told for each in row} - {int, float}:  # NumPy would read texts and truths as numbers
+        raise BadAnswer("sent probabilities that are no table of numbers")
     try:
         return np.array(told, np.float64)
     except (ValueError, TypeError, OverflowError) as error:

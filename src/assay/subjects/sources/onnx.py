@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def digest(path: Path) -> str:
     except Exception as error:  # protobuf has errors of its own for what is no such file
         raise UsageError(f"{path} is no ONNX file: {_first_line(error)}") from error
     parts = [sha256(content)]
-    tensors = [*model.graph.initializer, *(a.t for node in model.graph.node for a in node.attribute)]
+    tensors = [*_tensors(model.graph), *(t for f in model.functions for t in _of_nodes(f.node))]
     names = {entry.value for t in tensors for entry in t.external_data if entry.key == "location"}
     for name in sorted(names):
         beside = path.parent / name
@@ -183,6 +183,23 @@ def digest(path: Path) -> str:
             raise UsageError(f"{path} keeps weights in {name!r}, which is no file beside it")
         parts.append(sha256(beside.read_bytes()))
     return sha256(" ".join(parts).encode())
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Every tensor that a graph holds, those of the graphs in it too."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+    for attribute in (a for node in nodes for a in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from _tensors(graph)
 
 
 def _compare(file: OnnxFile, net: nn.Module, data: Data | None) -> None:
