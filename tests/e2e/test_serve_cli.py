@@ -139,6 +139,6 @@ def test_a_shrinking_ends_at_the_budget_of_its_run(digits_model: str, assay: Ass
     assert whole["complete"]
     assert whole["queries"]["asked"] > spent["queries"]["asked"]
     Path("runs/fuzzed/answers.jsonl").unlink()
-    assert "nothing is picked: 1 of 1" in assay(
+    assert "nothing is picked yet: 1 of 1" in assay(
         "select", "fuzzed", "--by", "top(score=gini)", "-k", "2", "--queries", "1"
     )

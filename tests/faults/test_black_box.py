@@ -27,6 +27,7 @@ from assay.subjects.asked import Asked, log_probabilities
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 from faulty_server import FAULTS, FINE, FaultyServer, faulty
+from locks import at_work
 
 Shares = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -213,18 +214,6 @@ def test_a_flaky_run_counts_its_repeats(net: Shares, tmp_path: Path) -> None:
         assert counts["asked"] == server.inputs <= 20_000
         assert counts["repeats"] == 2 * counts["first"] == 2 * len(server.answered())
         assert counts["retries"] == server.inputs - 3 * counts["first"]
-
-
-def at_work(child: subprocess.Popen[bytes], folder: Path) -> bool:
-    """Wait until the process holds the run's lock; False where it ended before."""
-    while child.poll() is None:
-        try:
-            if json.loads((folder / "LOCK").read_text())["pid"] == child.pid:
-                return True
-        except (OSError, ValueError, KeyError):
-            pass  # not there yet, or just being written
-        time.sleep(0.005)
-    return False
 
 
 def test_kills_lose_no_answer_and_no_count(net: Shares, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from assay.core import store
 from assay.outputs.status import run_status
 from assay.subjects.data.load import load_data
+from locks import at_work
 
 KILLS = 20
 
@@ -50,18 +51,6 @@ def command(model: str, name: str) -> list[str]:
 
 def start(model: str, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command(model, name), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def at_work(child: subprocess.Popen[bytes], folder: Path) -> bool:
-    """Wait until the process holds the lock; False where it ended before."""
-    while child.poll() is None:
-        try:
-            if json.loads((folder / "LOCK").read_text())["pid"] == child.pid:
-                return True
-        except (OSError, ValueError, KeyError):
-            pass  # not there yet, or just being written
-        time.sleep(0.005)
-    return False
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -138,7 +138,7 @@ def _show_warnings(warnings: list[dict[str, str]]) -> None:
 def _more(save: str | None) -> str:
     if save is None:
         return "give more --queries, and --save NAME to keep the answers"
-    return "the same command with more --queries goes on"
+    return options.GO_ON
 
 
 def _by_reason(not_made: dict[str, str]) -> str:

@@ -125,7 +125,7 @@ def fuzz(
                 **campaign.settings,
             )
     except BudgetSpent as spent:  # at the question to see
-        options.show_spent(spent, run, "the same command with more --queries goes on", json=json)
+        options.show_spent(spent, run, json=json)
         return
     kept = store.read(found.run)
     quality = quality_of(kept, judge, named) if found.failures else None
@@ -154,7 +154,7 @@ def fuzz(
         }
         show(facts_table(facts))
         if not found.complete and not found.interrupted:
-            typer.echo("the budget of queries ended first; the same command with more --queries goes on")
+            typer.echo(f"the budget of queries ended first; {options.GO_ON}")
         typer.echo(f"next: assay report {found.run.name}")
     if found.interrupted:
         typer.echo("interrupted; what is done is kept, the same command continues", err=True)

@@ -60,13 +60,18 @@ def whole(text: str, option: str) -> int | str:
     return int(text)
 
 
-def show_spent(spent: "BudgetSpent", run: str | None, more: str, *, json: bool) -> None:
+GO_ON = "the same command with more --queries goes on"
+
+
+def show_spent(
+    spent: "BudgetSpent", run: str | None, more: str = GO_ON, *, json: bool, yet: str = "no number yet"
+) -> None:
     """The budget of queries ended before there was a result: no failure; ``more`` says how it goes on."""
     if json:
         asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
         print_json({"complete": False, "queries": asked, "run": run})
         return
-    typer.echo(f"no number yet: {spent.asked} of {spent.limit} queries are spent; {more}")
+    typer.echo(f"{yet}: {spent.asked} of {spent.limit} queries are spent; {more}")
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@ def prioritise(
                 progress=screen,
             )
     except BudgetSpent as spent:  # at the question to see
-        options.show_spent(spent, run, "the same command with more --queries goes on", json=json)
+        options.show_spent(spent, run, json=json)
         return
     if out is not None:
         write_order(result, out)

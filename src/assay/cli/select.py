@@ -71,14 +71,7 @@ def select(
             **moments,
         )
     except BudgetSpent as spent:
-        told = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
-        if json:
-            options.print_json({"complete": False, "queries": told, "run": run})
-        else:
-            typer.echo(
-                f"nothing is picked: {spent.asked} of {spent.limit} queries are spent; "
-                "the same command with more --queries goes on"
-            )
+        options.show_spent(spent, run, json=json, yet="nothing is picked yet")
         return
     if out is not None:
         export(picked.run, to=format_of(out), out=out, selected=picked.number)

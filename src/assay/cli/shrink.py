@@ -8,7 +8,6 @@ import typer
 from assay.cli import options
 
 if TYPE_CHECKING:
-    from assay.core.errors import BudgetSpent
     from assay.engines.shrink import Shrunk
 
 
@@ -67,28 +66,16 @@ def shrink(
                 progress=screen,
             )
     except BudgetSpent as spent:
-        _show_spent(spent, run, json=json)
+        options.show_spent(spent, run, json=json, yet="nothing is shrunk yet")
         return
     if json:
         options.print_json(_told(made))
         return
     show(facts_table(_readable(made), f"run {made.run.name}, by {made.by}"))
     if not made.complete:
-        typer.echo(f"the budget ended after {made.of} cases; {_MORE}")
+        typer.echo(f"the budget ended after {made.of} cases; {options.GO_ON}")
     if len(made):
         typer.echo(f"next: assay export {shlex.quote(run)} --to npz --shrunk {made.number}")
-
-
-_MORE = "the same command with more --queries goes on"
-
-
-def _show_spent(spent: "BudgetSpent", run: str, *, json: bool) -> None:
-    """The budget ended before the first cases were done: no failure, and the same command goes on."""
-    if json:
-        asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
-        options.print_json({"complete": False, "queries": asked, "run": run})
-        return
-    typer.echo(f"nothing is shrunk yet: {spent.asked} of {spent.limit} queries are spent; {_MORE}")
 
 
 def _line(numbers: Any) -> tuple[str, float | None]:

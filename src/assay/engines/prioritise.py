@@ -13,7 +13,7 @@ from assay.core.files import canonical_json
 from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.core.units import count
-from assay.engines.asking import answers_in, asked_of, keep_answers
+from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
 from assay.engines.ordering import Ordered, Ordering, Progress
 from assay.engines.pools import pool_given, training_for
 from assay.engines.prioritisers import Method, methods_of, observer_for
@@ -156,7 +156,7 @@ def prioritise(
         work.rehearse()
         kept = None
         if run is not None or queries is not None or (isinstance(model, str) and model.startswith(_FAR)):
-            config = _config(model, target, given, methods, known, seed, ask)
+            config = _config(model, target, given, methods, known, seed) | how_to_ask(ask, queries)
             kept = open_for_work.enter_context(store.opened(run, config, environment.describe(), fresh=fresh))
             keep_answers(target, kept.path)
         work.all(number, measure=measure)
@@ -194,13 +194,12 @@ def _told(work: Ordering, model: Model, number: int, kept: Store | None) -> Prio
 
 
 def _config(
-    model: Model, target: Target, pool: Data, methods: Sequence[Method], known: Data | None, seed: int, ask: str
+    model: Model, target: Target, pool: Data, methods: Sequence[Method], known: Data | None, seed: int
 ) -> dict[str, dict[str, Any]]:
     """What makes two prioritisations the same. A budget is none of it: with a larger one the same run goes on."""
     return {
         "run": {"kind": "prioritise", "seed": seed, "by": [method.stage.text for method in methods]},
         "target": {"model": model if isinstance(model, str) else "module", "fingerprint": target.fingerprint()},
-        "ask": {"how": ask},
         "data": {"spec": pool.name, "fingerprint": pool.fingerprint()},
         "training": {"spec": "", "fingerprint": ""}
         if known is None

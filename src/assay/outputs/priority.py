@@ -17,6 +17,7 @@ from assay.engines.ordering import Ordered
 from assay.engines.prioritise import Prioritised
 from assay.engines.ranking_measures import Measures
 from assay.outputs.screen import plain
+from assay.outputs.tables import asked_line
 
 COLUMNS = ("rank", "row", "score", "predicted", "label")
 SHOWN = 8  # rows of an order that a table shows
@@ -78,10 +79,7 @@ def asked_lines(result: Prioritised) -> list[str]:
     """What methods with a stand-in told, what a black box was asked, and whether the budget was enough."""
     lines = [line for method in result.methods for line in _stand_in(method)]
     if result.queries is not None:
-        told = result.queries
-        limit = "" if told["limit"] is None else f" of {told['limit']}"
-        more = ", ".join(f"{told[kind]} {kind}" for kind in ("retries", "repeats", "known") if told[kind])
-        lines.append(f"queries: {told['asked']}{limit}" + (f" ({more})" if more else ""))
+        lines.append(asked_line(result.queries))
     lines += result.notes
     if result.run is not None:
         lines.append(f"answers kept in {result.run}")

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 import assay
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.ids import case_ids
 from assay.engines.ordering import Ordering
 from assay.outputs.priority import priority_table
 from assay.outputs.status import run_status
 from assay.subjects.bench import Bench, Data
+from rule import SPEC, drawn, scores_of
 
-SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
 LBT = "lbt(net=mlp, tau=0.9, rounds=3, start=60, check=120, epochs=6, lr=0.01, mutants=30, rate=0.1)"
 
 
@@ -38,22 +38,18 @@ class Box:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         inputs = torch.from_numpy(x)
         self.asked += case_ids(inputs)
-        answers: np.ndarray = (8 * (inputs[:, :3] + inputs[:, 3:])).softmax(1).numpy()
+        answers: np.ndarray = scores_of(inputs).softmax(1).numpy()
         return answers
 
 
-def _x(n: int, seed: int) -> Tensor:
-    return torch.rand(n, 6, generator=torch.Generator().manual_seed(seed))
-
-
 def _pool(*, labelled: bool = True) -> Data:
-    x = _x(200, 7)
-    y = (x[:, :3] + x[:, 3:]).argmax(1)
+    x = drawn(200, 7)
+    y = scores_of(x).argmax(1)
     y[::4] = (y[::4] + 1) % 3  # a quarter is wrong
     return Data("pool", Cases.of(x, y if labelled else None), SPEC)
 
 
-TRAINING = Data("start", Cases.of(_x(600, 1)), SPEC)
+TRAINING = Data("start", Cases.of(drawn(600, 1)), SPEC)
 
 
 def _go(box: Any, by: str = LBT, **more: Any) -> assay.Prioritised:
@@ -103,7 +99,7 @@ def test_a_budget_too_small_to_measure_is_told_and_orders_all_the_same() -> None
 def test_the_order_is_that_of_the_same_model_as_a_white_box() -> None:
     class Net(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return 8 * (x[:, :3] + x[:, 3:])
+            return scores_of(x)
 
     order = _go(Net())[LBT].order
     assert order is not None

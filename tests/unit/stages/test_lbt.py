@@ -1,7 +1,6 @@
 """LBT as a selector: orders, controls, what it asks and what it tells."""
 
 import itertools
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.core.cases import Cases, InputSpec
+from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.ids import case_ids
@@ -21,9 +20,8 @@ from assay.stages.scores.gini import impurity
 from assay.stages.selectors.lbt import lbt
 from assay.subjects.bench import Bench, Data
 from assay.subjects.sources.module import ModuleTarget
-from assay.subjects.target import Need
+from rule import SPEC, Rule, drawn
 
-SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
 HOW: dict[str, Any] = {
     "net": "mlp",
     "tau": 0.9,
@@ -37,32 +35,8 @@ HOW: dict[str, Any] = {
 }
 
 
-class Rule:
-    """The class is the largest of three pairs of inputs; what it is asked is kept."""
-
-    spec, device = SPEC, torch.device("cpu")
-    gives: frozenset[Need] = frozenset({"label", "prob"})
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, x: Tensor) -> Tensor:
-        self.asked += case_ids(x)
-        return 8 * (x[:, :3] + x[:, 3:])
-
-    def ready(self) -> nullcontext[None]:
-        return nullcontext()
-
-    def fingerprint(self) -> str:
-        return "rule"
-
-
-def _x(n: int, seed: int) -> Tensor:
-    return torch.rand(n, 6, generator=torch.Generator().manual_seed(seed))
-
-
 def _bench(target: Any = None) -> Bench:
-    return Bench(target or Rule(), training=Data("drawn", Cases.of(_x(800, 0)), SPEC))
+    return Bench(target or Rule(), training=Data("drawn", Cases.of(drawn(800, 0)), SPEC))
 
 
 def _margin(x: Tensor) -> Tensor:
@@ -71,7 +45,7 @@ def _margin(x: Tensor) -> Tensor:
     return first - second
 
 
-POOL = Cases.of(_x(400, 5))
+POOL = Cases.of(drawn(400, 5))
 
 
 @pytest.mark.parametrize("order", ["sprt", "ms", "lcr", "gini"])
@@ -85,7 +59,7 @@ def test_inputs_near_the_boundary_come_first_and_the_model_is_never_asked_about_
 
 
 def test_inputs_that_are_in_the_pool_are_not_started_from() -> None:
-    target, both = Rule(), _x(800, 0)
+    target, both = Rule(), drawn(800, 0)
     bench = Bench(target, training=Data("drawn", Cases.of(both), SPEC))
     lbt(bench, Cases.of(both[:300]), 5, rng=Stream(1), order="gini", **HOW)
     assert len(target.asked) > 400

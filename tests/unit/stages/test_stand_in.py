@@ -1,6 +1,5 @@
 """Stand-ins: what they learn from, what they ask, when they stop."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,36 +17,14 @@ from assay.stages.stand_in import _enough, _moved, begin, stand_in
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Bench, Data
 from assay.subjects.sources.module import ModuleTarget
-from assay.subjects.target import Need
+from rule import SPEC, Rule, drawn
 
-SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
 RNG = Stream(3, ("lbt",))
 SMALL = Extraction("mlp", tau=0.99, rounds=4, start=60, checked_on=90, epochs=4, lr=1e-2)
 
 
-class Rule:
-    """The class is the largest of three pairs of inputs; answers are counted."""
-
-    spec, device = SPEC, torch.device("cpu")
-    gives: frozenset[Need] = frozenset({"label", "prob"})
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, x: Tensor) -> Tensor:
-        self.asked += case_ids(x)
-        return 8 * (x[:, :3] + x[:, 3:])
-
-    def ready(self) -> nullcontext[None]:
-        return nullcontext()
-
-    def fingerprint(self) -> str:
-        return "rule"
-
-
 def _data(n: int, seed: int = 0) -> Data:
-    x = torch.rand(n, 6, generator=torch.Generator().manual_seed(seed))
-    return Data("drawn", Cases.of(x), SPEC)
+    return Data("drawn", Cases.of(drawn(n, seed)), SPEC)
 
 
 def _bench(target: object = None, n: int = 600) -> Bench:
