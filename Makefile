@@ -66,6 +66,7 @@ papers: $(READY) ## the pages of docs/papers from their rows; how to compute row
 	$(BIN)/python benchmarks/papers/twinfuzz.py page
 	$(BIN)/python benchmarks/papers/dare.py page
 	$(BIN)/python benchmarks/papers/lbt.py page
+	$(BIN)/python benchmarks/papers/cagfuzz.py page
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 # Names and where they live; imported when first used, so that `import assay` costs next to nothing.
 _HOME = {
+    "Aeg": "assay.stages.aeg",
     "Bench": "assay.subjects.bench",
     "Cases": "assay.core.cases",
     "Covered": "assay.engines.coverage",
@@ -34,6 +35,7 @@ _HOME = {
     "harden": "assay.engines.harden",
     "load_data": "assay.subjects.data.load",
     "load_target": "assay.subjects.sources.load",
+    "make_aeg": "assay.engines.aeg",
     "prioritise": "assay.engines.prioritise",
     "register": "assay.core.registry",
     "report": "assay.outputs.report.build",
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from assay.core.cases import InputSpec as InputSpec
     from assay.core.errors import UsageError as UsageError
     from assay.core.registry import register as register
+    from assay.engines.aeg import make_aeg as make_aeg
     from assay.engines.attack import attack as attack
     from assay.engines.coverage import Covered as Covered
     from assay.engines.coverage import coverage as coverage
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from assay.outputs.report.build import report as report
     from assay.recipes.recipe import Recipe as Recipe
     from assay.recipes.suite import Suite as Suite
+    from assay.stages.aeg import Aeg as Aeg
     from assay.subjects.bench import Bench as Bench
     from assay.subjects.bench import Data as Data
     from assay.subjects.data.load import load_data as load_data

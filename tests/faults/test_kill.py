@@ -43,6 +43,22 @@ coverage = "kmnc(k=1000)"
 keep = ["gains"]
 """
 
+# The pool goes by the time of entry, members have scores and depths, and a case is compared with its parent.
+TIMED = """
+[run]
+seed = 3
+unit = 48
+[data]
+training = "seeds.npz"
+[recipe]
+name = "noise"
+mutate = "noise(eps=0.3)"
+schedule = "pool(pick=time, mutants=40, depth=3)"
+coverage = "nc(threshold=0.1)"
+score = ["active"]
+keep = ["outdoes(score=active)"]
+"""
+
 
 def command(model: str, name: str) -> list[str]:
     base = [sys.executable, "-m", "assay", "fuzz", model, "--data", "seeds.npz", "--config", "campaign.toml"]
@@ -59,7 +75,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
-@pytest.mark.parametrize(("campaign", "kills"), [(CAMPAIGN, KILLS), (POOLED, 6)], ids=["seeds", "pool"])
+@pytest.mark.parametrize(
+    ("campaign", "kills"), [(CAMPAIGN, KILLS), (POOLED, 6), (TIMED, 4)], ids=["seeds", "pool", "timed"]
+)
 def test_kills_change_nothing(campaign: str, kills: int, digits_model: str, tmp_path: Path) -> None:
     (tmp_path / "campaign.toml").write_text(campaign)
     train = load_data("digits/train").cases

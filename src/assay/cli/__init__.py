@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from assay.cli import (
+    aeg,
     coverage,
     demo,
     evaluate,
@@ -53,6 +54,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("transfer")(transfer.transfer)
 app.command("fuzz")(fuzz.fuzz)
+app.command("aeg")(aeg.aeg)
 app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
 app.command("select")(select.select)

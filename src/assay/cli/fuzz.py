@@ -73,6 +73,7 @@ def fuzz(
     from assay.engines.quality import quality_of, witness_of
     from assay.engines.siblings import for_siblings
     from assay.engines.stored import identity_of, keeps_all
+    from assay.outputs.fitted import fitted_facts
     from assay.outputs.models import built_facts, built_numbers, models_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
@@ -133,6 +134,7 @@ def fuzz(
     if json:
         told: dict[str, Any] = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
         told |= {"resistant": built_numbers(kept)} if any(kept.commits("resistant")) else {}
+        told |= {"fitted": fitted} if (fitted := fitted_facts(kept)) else {}
         options.print_json(found.to_json() | told)
     else:
         models, every = models_of(protocol), keeps_all(kept)
@@ -141,6 +143,7 @@ def fuzz(
             "recipe": found.recipe,
             **models.facts(),
             **built_facts(kept),
+            **fitted_facts(kept),
             **seeding_facts(found.seeding, found.seeds, models),
             "cases tried": found.cases,
             **_counts(found, models.role, every=every),

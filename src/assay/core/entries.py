@@ -21,6 +21,7 @@ FOLDERS = {
     "seeder": "assay.stages.seeds",
     "selector": "assay.stages.selectors",
     "trainer": "assay.stages.trainers",
+    "extractor": "assay.stages.extractors",
     "recipe": "assay.recipes",
     "suite": "assay.recipes",
     "model": "assay.subjects.zoo",

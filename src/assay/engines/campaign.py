@@ -20,6 +20,7 @@ from assay.engines.found import Found, finished_slots, pairs, summary
 from assay.engines.guidance import Guidance
 from assay.engines.lanes import Lanes, rules_of
 from assay.engines.parents import Parents
+from assay.engines.preparing import scores_of_seeds, try_mutator
 from assay.engines.seeding import seeding, seeds_of
 from assay.engines.stop import Stopper
 from assay.engines.unit import Unit
@@ -28,6 +29,7 @@ from assay.stages.objective import Choice, Look, choose
 from assay.stages.schedules import Pooled, Schedule
 from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Bench, Data
+from assay.subjects.target import START
 
 log = logging.getLogger("assay")
 
@@ -80,8 +82,11 @@ class Campaign:
         if isinstance(self.schedule, Pooled):
             self.parents = Parents(self.schedule, self.seeds)
             self.parents.replay(self.folder)
+            self.parents.scores = scores_of_seeds(self._lanes(iter(()), 1, 1))
             if self.guidance.coverage is not None and not known:
                 self.guidance.cover_seeds(self.search, self.seeds)
+        if START in self.stages.mutate.entry.needs:
+            try_mutator(self._lanes(iter(()), 1, 1), self.folder)
         return True
 
     def choose_look(self, width: int, asked: str) -> None:

@@ -24,15 +24,17 @@ from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
 from assay.engines.twins import TWINS, Twins, twins_of
+from assay.engines.workshop import RunWorkshop
 from assay.recipes.fitting import recipes_for
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
 from assay.stages.objective import check_curvature
 from assay.stages.schedules import Pooled
+from assay.stages.workshop import WORKSHOP
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.load import load_target
-from assay.subjects.target import Target, require, require_gradients
+from assay.subjects.target import START, Target, require, require_gradients
 
 log = logging.getLogger("assay")
 
@@ -110,7 +112,7 @@ def fuzz(
         raise UsageError("--with names the resistant model, which is the one under test: the two can never disagree")
     vulnerable = None if twins is None else named
     target = named if twins is None else twins.like_resistant
-    needs = stages.needs() - {SIBLINGS, TWINS}
+    starts, needs = START in stages.needs(), stages.needs() - {SIBLINGS, TWINS, START}
     for net in (target, *others, *(() if vulnerable is None else (vulnerable,))):
         require(net, needs, f"recipe {stages.name!r}", lambda gives: f"would work: {', '.join(recipes_for(gives))}")
     _check_others(stages, others, twins)
@@ -120,11 +122,14 @@ def fuzz(
         group = min(group, max(LEAST_UNIT, cases // 20))
     if "grad" in stages.needs():
         require_gradients(target, seeds_from.cases.x, f"recipe {stages.name!r}")
-    asked = training is not None or "activation" in needs  # others never ask, and reading it may take seconds
+    asked = training is not None or starts or "activation" in needs  # others never ask, and reading may take seconds
     learnt = training_of(seeds_from, training, size=size) if asked else None
+    if learnt is None and starts:
+        learnt = seeds_from
     learnt = None if learnt is None else fitted(target, learnt)
     bench, profile, lane_bytes = rehearsed(target, others, stages, learnt, vulnerable)
     width = _width(lanes, target, lane_bytes)
+    fits_to = starts or profile is not None  # whether something is fitted to the training data
     config: dict[str, dict[str, Any]] = {
         "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
         "target": {
@@ -142,7 +147,7 @@ def fuzz(
             "fingerprint": seeds_from.fingerprint(),
             **({"size": size} if size else {}),
             **({"training": learnt.source or learnt.name} if learnt is not None and training is not None else {}),
-            **({"training_fingerprint": learnt.fingerprint()} if learnt is not None and profile is not None else {}),
+            **({"training_fingerprint": learnt.fingerprint()} if learnt is not None and fits_to else {}),
         },
         "recipe": stages.config(),
         "budget": {
@@ -161,6 +166,7 @@ def fuzz(
         session(deterministic=deterministic),
     ):
         tell = progress or (lambda _: None)
+        workshop = RunWorkshop(kept, tell)
         keep_answers(named, kept.path)
         if twins is not None and twins.given is None:
             target = twins.resistant(kept, seed, lambda numbers: tell({"phase": "resistant", **numbers}))
@@ -170,7 +176,7 @@ def fuzz(
         faster = folded(target, seeds_from.cases.x) if bench.observer is None else target
         rng = Stream(seed, ("fuzz",))
         guidance = Guidance.of(stages, bench.observer, profile, rng)
-        bench.kept["coverage"] = guidance.coverage
+        bench.kept.update({"coverage": guidance.coverage, WORKSHOP: workshop})
         with ExitStack() as at_work:
             for net in (target, faster, *bench.roles.values()):
                 at_work.enter_context(net.ready())

@@ -95,7 +95,7 @@ class Models:
         """A trained copy; a training of the same kind that was stopped goes on."""
         folder = self.folder.path / "training"
         folder.mkdir(exist_ok=True)
-        keeper = _Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
+        keeper = Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
         made: nn.Module = fit(start.module, data, extra, rng=rng, watch=keeper)
         # Without its clock, so that the same training gives the same bytes.
         log = [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
@@ -104,14 +104,14 @@ class Models:
 
     def forget(self, name: str) -> None:
         """Remove the state of a training whose weights are committed."""
-        _state_file(self.folder.path / "training" / f"{name}.safetensors").unlink(missing_ok=True)
+        state_file(self.folder.path / "training" / f"{name}.safetensors").unlink(missing_ok=True)
 
 
-class _Keeper:
+class Keeper:
     """Keeps the state of a training after every epoch, its log, and what the trainer says of its work."""
 
     def __init__(self, out: Path, facts: dict[str, Any], progress: Progress) -> None:
-        _drop_other(_state_file(out), facts["training"])
+        _drop_other(state_file(out), facts["training"])
         self.files = TrainingWatch(out, facts, History(None, None), progress, overwrite=False)
         self.log: list[dict[str, float]] = []
         self.notes: dict[str, Any] = {}
@@ -137,7 +137,8 @@ class _Keeper:
             raise UsageError(f"a trainer's notes are JSON values, got {facts!r}: {error}") from error
 
 
-def _state_file(out: Path) -> Path:
+def state_file(out: Path) -> Path:
+    """Where the state of a training lies that will give ``out``."""
     return out.with_name(f"{out.stem}.state.safetensors")
 
 

@@ -14,7 +14,7 @@ from assay.core.cases import MINED, Cases, check_made, inside
 from assay.core.randomness import Rows, Stream
 from assay.core.shapes import column
 from assay.engines.guidance import Guidance
-from assay.engines.parents import blank_line, line_columns
+from assay.engines.parents import blank_line, lane_columns, line_columns
 from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Look, at_seed
@@ -57,7 +57,7 @@ class Lanes:
         self.open: list[Unit] = []
         self._units = units
         self._lanes: Cases | None = None
-        self._line_forms: dict[str, Tensor] | None = None
+        self._own_forms: dict[str, Tensor] | None = None
 
     def step(self) -> bool:
         """One mutation of every lane; False when there is nothing left to do."""
@@ -65,6 +65,7 @@ class Lanes:
         if lanes is None:
             return False
         made = self._made(lanes)
+        lanes = self._with_memory(lanes, made)
         info, opening = lanes.info, lanes.info["opening"]
         broken = ~made.info["logits"].isfinite().all(1)
         # What lies outside the bounds is no input of the target, and no failure of it either.
@@ -83,12 +84,19 @@ class Lanes:
         now = made.note(step=lanes.info["step"])
         self._record(now, after.stored, broken)
         if isinstance(self.schedule, Pooled):
-            self._join(now, kept & ~failing)
+            self._join(now, self.schedule.joins(kept, failing, info["depth"]))
         self._end(after.lanes, after.ended & ~info["ended"])
         look = after.lanes.info.get("look", torch.zeros_like(opening))
         # A copy: rows are refilled in place, and one memory for both columns would lose the look that opens a seed.
         self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=look.clone())
         return True
+
+    def _with_memory(self, lanes: Cases, made: Cases) -> Cases:
+        """The lanes with what the mutator keeps in them; of one from a user's file it is known from now on."""
+        kept = {name: made.info[name] for name in lane_columns(made)}
+        if kept and self._own_forms is not None:
+            self._own_forms |= {name: column[:0] for name, column in kept.items()}
+        return lanes.note(**kept)
 
     def _gains(self, made: Cases, good: Tensor, failing: Tensor, broken: Tensor) -> Tensor:
         """What each case adds to the coverage; seeds count too, unless only failures do."""
@@ -132,7 +140,11 @@ class Lanes:
             columns["slope"] = torch.zeros_like(seeds.x)
             columns["seed_logits"] = seeds.x.new_zeros(len(seeds), len(self.bench.target.spec.classes))
         columns |= {f"best_{name}": seeds.x.new_full((len(seeds),), -torch.inf) for name in self.stages.score}
-        columns |= self._lines(seeds)
+        if isinstance(self.schedule, Pooled):
+            columns["depth"] = seeds.info.get("depth", zero)
+            unknown = seeds.x.new_full((len(seeds),), torch.nan)
+            columns |= {name: seeds.info.get(name, unknown) for name in map("parent_{}".format, self.stages.score)}
+        columns |= self._forms(seeds)
         lanes = Cases(seeds.x.clone(), seeds.y, seeds.origin, columns)
         chooser = self.guidance.chooser
         if chooser is not None:
@@ -141,17 +153,21 @@ class Lanes:
             lanes = lanes.note(**dict(zip(PUSHED, (wide.clone(), wide.to(seeds.x.dtype)), strict=True)))
         return self.schedule.start(lanes)
 
-    def _lines(self, seeds: Cases) -> dict[str, Tensor]:
-        """What the mutator hands down along a line of cases: from the parent, else as it is at the root."""
-        if self._line_forms is None:
-            self._line_forms = {}
+    def _forms(self, seeds: Cases) -> dict[str, Tensor]:
+        """What the mutator hands down along a line of cases: from the parent, else as it is at the root; and what it
+        keeps in a lane, nothing yet.
+        """
+        if self._own_forms is None:
+            self._own_forms = {}
             if not self.stages.mutate.from_file:
                 none = Cases(seeds.x[:0], seeds.y[:0], seeds.origin[:0], {"seed_x": seeds.x[:0], "slope": seeds.x[:0]})
                 made = self.stages.mutate(self.bench, none, rng=Rows(none.origin))
-                self._line_forms = {n: made.info[n] for n in line_columns(made)} if isinstance(made, Cases) else {}
+                self._own_forms = {n: made.info[n] for n in _own_columns(made)} if isinstance(made, Cases) else {}
         return {
-            name: seeds.info.get(name, blank_line(seeds.x, tuple(form.shape[1:]), form.dtype))
-            for name, form in self._line_forms.items()
+            name: form.new_zeros(len(seeds), *form.shape[1:])
+            if name.startswith("lane_")
+            else seeds.info.get(name, blank_line(seeds.x, tuple(form.shape[1:]), form.dtype))
+            for name, form in self._own_forms.items()
         }
 
     def _made(self, lanes: Cases) -> Cases:
@@ -160,7 +176,7 @@ class Lanes:
         rng = self.rng.rows(torch.stack([info["draw"], info["cycle"], info["step"]], 1))
         mutate = self.stages.mutate
         made = mutate(self.bench, lanes, rng=rng)
-        handed = {name: made.info[name] for name in line_columns(made)} if isinstance(made, Cases) else {}
+        handed = {name: made.info[name] for name in _own_columns(made)} if isinstance(made, Cases) else {}
         x = check_made(made.x if isinstance(made, Cases) else made, lanes.x, f"mutator {mutate.entry.name!r}")
         x = torch.where(column(info["opening"], x), lanes.x, x)  # a look at the case itself
         return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x, key=rng.key, **handed))
@@ -225,7 +241,8 @@ class Lanes:
         zero = torch.zeros_like(lanes.origin)
         row = seeds.info.get("row", unit.rows[slots]).to(zero.device)
         slots = slots.to(zero.device)
-        lanes = lanes.note(unit=zero + unit.number, cycle=zero + unit.cycle, slot=slots, row=row)
+        taken = seeds.info.get("taken", zero + unit.cycle).to(zero.device)
+        lanes = lanes.note(unit=zero + unit.number, cycle=zero + unit.cycle, slot=slots, row=row, taken=taken)
         # A parent may be taken twice in a unit; its children must differ.
         return lanes.note(draw=row if unit.parents is None else slots)
 
@@ -248,7 +265,8 @@ class Lanes:
         """Note what is to join the pool when its unit is committed."""
         if not bool(kept.any()):
             return
-        columns = {name: made.info[name] for name in ("unit", "slot", "row", "step", *line_columns(made))}
+        names = ("unit", "slot", "row", "step", *self.stages.score, *line_columns(made))
+        columns = {name: made.info[name] for name in names} | {"depth": made.info["depth"] + 1}
         members = Cases(made.x, made.y, made.origin, columns)[kept].to("cpu")
         for unit, mine in self._apart(members.info["unit"]):
             unit.joining.append(members[mine].drop("unit"))
@@ -269,6 +287,11 @@ class Lanes:
         """The units of these rows, each with the rows that are its own."""
         for number in numbers.unique().tolist():
             yield next(unit for unit in self.open if unit.number == number), numbers == number
+
+
+def _own_columns(made: Cases) -> list[str]:
+    """What belongs to the mutator alone."""
+    return [*line_columns(made), *lane_columns(made)]
 
 
 def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:

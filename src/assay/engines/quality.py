@@ -16,6 +16,8 @@ from assay.subjects.bench import Data, class_places, fitted
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target, answer
 
+ALIKE = 0.9  # cosine of deep features above which CAGFuzz calls images alike
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
@@ -30,6 +32,8 @@ class Quality:
     scores: dict[str, float | None]  # None where no failure has a finite one
     witness: Share | None = None
     vulnerable: Share | None = None  # of two models, how many the vulnerable one gets wrong too
+    cosine: float | None = None  # of deep features, to the parent, where the mutator measured it
+    alike: Share | None = None  # and how many are as like their root as a case must be like its parent
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -39,6 +43,7 @@ class Quality:
             "scores": self.scores,
             "witness": None if self.witness is None else self.witness.to_json(),
             **({} if self.vulnerable is None else {"vulnerable": self.vulnerable.to_json()}),
+            **({} if self.alike is None else {"cosine": self.cosine, "alike": self.alike.to_json()}),
         }
 
 
@@ -78,7 +83,12 @@ def medians_of(run: Store, failures: Cases) -> Quality:
     both = None
     if "others_pred" in failures.info and {RESISTANT, "built_from"} & set(identity_of(run).get("target", {})):
         both = Share(int((failures.info["others_pred"][:, -1] != failures.y).sum()), len(failures))
-    return Quality(linf, l2, ssim if failures.x.dim() == 4 else None, _scores(run, failures), vulnerable=both)
+    told = Quality(linf, l2, ssim if failures.x.dim() == 4 else None, _scores(run, failures), vulnerable=both)
+    if not {"line_cosine", "line_root"} <= set(failures.info):
+        return told
+    # The cosine is taken to the parent, and over generations a line may drift away from its root.
+    alike = int((failures.info["line_root"] > ALIKE).sum())
+    return replace(told, cosine=float(failures.info["line_cosine"].median()), alike=Share(alike, len(failures)))
 
 
 def _scores(run: Store, failures: Cases) -> dict[str, float | None]:

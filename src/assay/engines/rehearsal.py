@@ -63,6 +63,7 @@ def _rehearse(bench: Bench, stages: Stages, guidance: Guidance) -> None:
     ours = {name: score for name, score in stages.score.items() if not score.from_file}
     climbed = {name: score for name, score in stages.objective.items() if not score.from_file}
     look = Look(climbed, stages.weights, ours, chooser=guidance.chooser, coverage=guidance.coverage)
+    bench.kept["coverage"] = guidance.coverage
     lanes = _lanes(bench, stages, 0, guidance)
     lanes = lanes.note(row=lanes.origin, key=lanes.origin)
     if not stages.mutate.from_file:
@@ -70,7 +71,6 @@ def _rehearse(bench: Bench, stages: Stages, guidance: Guidance) -> None:
     made = look(bench, lanes.note(before_x=lanes.x, **{name: lanes.x.new_zeros(0) for name in stages.score}))
     if guidance.coverage is not None:
         made = made.note(gain=guidance.gains(bench, made, made.info["ended"]))
-    bench.kept["coverage"] = guidance.coverage
     _rehearse_seeds(bench, stages)
     judges = {"oracle": {stages.oracle.entry.name: stages.oracle}}
     judges |= {"opinions": dict(stages.opinions), "valid": dict(stages.valid), "keep": dict(stages.keep)}

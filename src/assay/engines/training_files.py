@@ -62,7 +62,7 @@ class TrainingWatch:
             if overwrite:
                 old.unlink()  # of another training, whose later epochs nothing would replace
             else:
-                _check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
+                check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
         self._log: list[dict[str, float]] = []
         self._notes: dict[str, Any] = {}
 
@@ -79,7 +79,7 @@ class TrainingWatch:
             raise UsageError(f"{self.state_file} is damaged; start the training again with --overwrite") from error
 
     def _state(self, tensors: dict[str, Tensor], meta: Mapping[str, Any]) -> State:
-        _check_same(self.state_file, meta["facts"]["training"], self.facts["training"])
+        check_same(self.state_file, meta["facts"]["training"], self.facts["training"])
         parts: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}, "best": {}, "opt": {}}
         for name, tensor in tensors.items():
             part, _, key = name.partition("/")
@@ -145,14 +145,15 @@ def already_there(out: Path, training: Mapping[str, Any], history: History) -> d
         return None
     facts = checkpoint.read_meta(out)
     check_facts(facts, out)
-    _check_same(out, facts.get("training", {}), training)
+    check_same(out, facts.get("training", {}), training)
     last = len(facts["training"].get("log", []))
     if history.folder is not None and not history.file(last).exists():
         raise UsageError(f"{out} is trained already, without the history asked for; train again with --overwrite")
     return facts
 
 
-def _check_same(path: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same(path: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse a file of another training than the one asked for, and say in what it differs."""
     compared = [key for key in asked if key != "seen" or key in was]  # old files do not tell what their start had seen
     rows = [
         f"  {key}: {was.get(key, '(unset)')} there, {asked[key]} asked"

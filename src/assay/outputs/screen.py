@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from assay.core.units import clock
 
 LINE_SECONDS = 10.0
+MADE = {"aeg": "generator", "reference": "reference net"}  # what people call the things that stages fit
 
 
 def stderr() -> Console:
@@ -91,6 +92,8 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     """Cases, failures and rate of a fuzzing run, or how far the training is that comes before it."""
     if numbers.get("phase") == "resistant":
         return f"building the resistant model, epoch {numbers['epoch']:.1f}", None
+    if "what" in numbers:  # in hardening the phase is another's word
+        return f"training the {MADE.get(numbers['what'], numbers['what'])}, epoch {numbers['epoch']:.1f}", None
     rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
     found = f"{numbers['failures']} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
     return f"{numbers['cases']} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done", None

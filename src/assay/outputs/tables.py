@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from assay.engines.evaluation import Evaluation, Outcome, Share, Sizes
-from assay.engines.quality import Quality
+from assay.engines.quality import ALIKE, Quality
 from assay.engines.transfer import Transfer
 from assay.outputs.screen import plain
 
@@ -146,6 +146,9 @@ def quality_facts(quality: Quality) -> dict[str, str]:
     if quality.scores:
         told = (f"{name} {'–' if score is None else f'{score:.3g}'}" for name, score in quality.scores.items())
         facts["scores (median)"] = ", ".join(told)
+    if quality.alike is not None:
+        facts["cosine to the parent (median)"] = f"{quality.cosine:.3f}"
+        facts[f"cosine above {ALIKE:g} to the root"] = percent(quality.alike)
     if quality.vulnerable is not None:
         facts["wrong for the vulnerable model too"] = percent(quality.vulnerable)
     if quality.witness is not None:

@@ -1,12 +1,16 @@
 """The pool of parents: who is picked, who joins, who goes, and that a run read back has the same pool."""
 
+import math
+from typing import Any
+
+import pytest
 import torch
 
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.engines.parents import Parents, blank_line
 from assay.stages.schedules import Members
-from assay.stages.schedules.pool import pool
+from assay.stages.schedules.pool import pool, recency
 
 
 def seeds(n: int = 4) -> Cases:
@@ -21,7 +25,9 @@ def child(of: list[int], row: list[int], value: float = 9.0) -> Cases:
 
 
 def members(taken: list[int], gained: list[int] | None = None, cursor: int = 0) -> Members:
-    return Members(torch.tensor(taken), torch.tensor(gained or [0] * len(taken)), cursor)
+    gained = gained or [0] * len(taken)
+    entered = torch.zeros(len(taken), dtype=torch.float64)
+    return Members(torch.tensor(taken), torch.tensor(gained), entered, 0.0, cursor)
 
 
 def test_members_carry_their_root_and_what_the_line_handed_down() -> None:
@@ -95,3 +101,58 @@ def test_the_walk_stays_where_it_was_when_old_members_go() -> None:
         parents.take(numbers)
         parents.join(child([0], [0], float(value)))
     assert seen[:6] == [0, 1, 3, 4, 5, 6], "each walk goes on behind the last member it took, whoever has left"
+
+
+def test_time_prefers_the_newest_in_the_stated_proportion() -> None:
+    """exp(t_i - t) over its sum, the paper's formula, at a temperature; equal times are equally likely."""
+    entered = torch.tensor([0.0, 0.0, 1.0, 3.0], dtype=torch.float64)
+    told = recency(entered, now=4.0, temperature=2.0).exp()
+    weights = torch.exp((entered - 4.0) / 2.0)
+    assert torch.allclose(told, weights / weights.sum(), atol=1e-15)
+    drawn = torch.stack(
+        [pool(pick="time", temperature=2.0).pick(_at(entered, 4.0), 1, Stream(i)) for i in range(4000)]
+    ).flatten()
+    assert torch.allclose(torch.bincount(drawn, minlength=4) / 4000, told.float(), atol=0.025)
+
+
+def test_time_is_stable_when_the_run_is_old() -> None:
+    entered = torch.tensor([0.0, 1e6, 1e6 - 1], dtype=torch.float64)
+    told = recency(entered, now=2e6, temperature=1.0).exp()
+    assert told.sum() == pytest.approx(1.0)
+    assert told.tolist() == pytest.approx([0.0, 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))])
+    picks = pool(pick="time").pick(_at(entered, 2e6), 3, Stream(0)).tolist()
+    assert sorted(picks) == [0, 1, 2]  # nobody twice while others are left
+    assert picks[-1] == 0
+
+
+def test_time_counts_rounds_over_the_seeds() -> None:
+    parents = Parents(pool(pick="time"), seeds())
+    parents.take(torch.tensor([0, 1, 2, 3, 0, 1]))
+    parents.join(child([2], [2]))
+    assert parents.now == 1.5
+    assert parents.entered.tolist() == [0, 0, 0, 0, 1.5]
+    assert parents.cases(torch.tensor([0, 3, 4])).info["taken"].tolist() == [2, 1, 0]
+
+
+def test_depth_and_scores_go_from_member_to_member() -> None:
+    parents = Parents(pool(), seeds())
+    parents.scores = {"active": torch.tensor([1.0, 2.0, 3.0, 4.0])}
+    parents.join(child([2], [2]).note(depth=torch.tensor([3]), active=torch.tensor([9.0])))
+    cases = parents.cases(torch.tensor([1, 4]))
+    assert cases.info["depth"].tolist() == [0, 3]
+    assert cases.info["parent_active"].tolist() == [2.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "joins"),
+    [({}, [True, False, True]), ({"failing": True}, [True, True, True]), ({"depth": 2}, [True, False, False])],
+)
+def test_who_joins(parameters: dict[str, Any], joins: list[bool]) -> None:
+    kept, failing, depth = torch.tensor([True] * 3), torch.tensor([False, True, False]), torch.tensor([0, 1, 2])
+    assert pool(**parameters).joins(kept, failing, depth).tolist() == joins
+    assert not bool(pool(**parameters).joins(~kept, failing, depth).any())
+
+
+def _at(entered: torch.Tensor, now: float) -> Members:
+    none = torch.zeros(len(entered), dtype=torch.int64)
+    return Members(none, none, entered, now, 0)

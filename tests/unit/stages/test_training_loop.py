@@ -12,7 +12,7 @@ from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.engines.train import train
 from assay.stages.trainers.augment import Augmentation
-from assay.stages.trainers.loop import Plan, State, Unwatched, fit
+from assay.stages.trainers.loop import Plan, State, Task, Unwatched, fit
 from assay.subjects.bench import held_out
 from assay.subjects.data.load import load_data, load_splits
 from assay.subjects.sources import checkpoint
@@ -235,3 +235,35 @@ def test_what_a_trainer_returns_is_what_is_saved(tmp_path: Path) -> None:
     weights, _ = checkpoint.read(tmp_path / "w.safetensors")
     assert all(not bool(tensor.any()) for tensor in weights.values())
     assert done.val_accuracy < 0.3
+
+
+def test_momentum_is_the_first_beta_of_adam() -> None:
+    """Against torch's own Adam over the same two batches of all cases; 0.9 is what Adam has by itself."""
+    for momentum in (0.9, 0.5):
+        plain = net()
+        optimiser = torch.optim.Adam(plain.parameters(), 0.05, (momentum, 0.999))
+        for _ in range(2):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(plain(blobs().x), blobs().y).backward()
+            optimiser.step()
+        plan = Plan(2, 200, 0.05, schedule="constant", momentum=momentum)
+        keeper = Keeper()
+        fit(net(), blobs(), blobs(), plan, rng=Stream(0), watch=keeper)
+        for name, weight in plain.state_dict().items():
+            assert torch.allclose(keeper.states[-1]["weights"][name], weight, atol=1e-5)
+
+
+def test_a_task_is_told_of_every_epoch_before_it_is_judged() -> None:
+    told: list[str] = []
+
+    def loss(net: nn.Module, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        told.append("step")
+        return nn.functional.cross_entropy(net(x), y)
+
+    def judge(net: nn.Module, val: Cases) -> dict[str, float]:
+        told.append("judged")
+        return {"score": 0.0, "val_loss": 0.0}
+
+    task = Task(loss, epoch=lambda _: told.append("epoch"))
+    fit(net(), blobs(), blobs(), Plan(2, 100, 0.05), rng=Stream(0), watch=Unwatched(), judge=judge, task=task)
+    assert told == ["step", "step", "epoch", "judged"] * 2

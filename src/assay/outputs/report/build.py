@@ -18,6 +18,7 @@ from assay.core.units import clock
 from assay.engines.found import Found, load_failures, summary
 from assay.engines.quality import medians_of
 from assay.engines.stored import class_names, identity_of, keeps_all
+from assay.outputs.fitted import fitted_facts, sheets_of
 from assay.outputs.models import Models, models_of
 from assay.outputs.report.hardening import hardening_parts
 from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
@@ -64,6 +65,7 @@ def report(run: str | Path) -> Path:
         facts=_facts(folder, found, failures, models),
         **hardening_parts(folder),
         cards=_cards(folder, failures, models, out),
+        sheets=_sheets(folder, out),
         total=found.failures,
         every=keeps_all(folder),
         wrong=0 if failures is None else int((failures.info["pred"] != failures.y).sum()),
@@ -80,6 +82,14 @@ def _failures(folder: Store) -> Cases | None:
         return load_failures(folder)
     except NothingToTest:
         return None
+
+
+def _sheets(folder: Store, out: Path) -> list[str]:
+    """Pictures of what the run fitted, laid beside the page."""
+    sheets = sheets_of(folder)
+    for name, content in sheets.items():
+        write_atomic(out / "images" / name, content)
+    return [f"images/{name}" for name in sheets]
 
 
 def _unlabelled(found: Found, models: Models) -> dict[str, str]:
@@ -100,6 +110,7 @@ def _facts(folder: Store, found: Found, failures: Cases | None, models: Models) 
         "cases tried": f"{found.cases}",
         **opinion_facts(found.opinions, found.seeding, models, every=keeps_all(folder)),
         **seeding_facts(found.seeding, found.seeds, models),
+        **fitted_facts(folder),
         **({} if failures is None else quality_facts(medians_of(folder, failures))),
         **({} if (coverage := folder.stats().get("coverage")) is None else coverage_facts(coverage)),
         "time": clock(found.seconds),

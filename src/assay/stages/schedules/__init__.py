@@ -36,10 +36,16 @@ class Schedule(Protocol):
 
 
 class Members(NamedTuple):
-    """How the members of a pool stand: how often each was taken, how many joined from it, where the last walk ended."""
+    """How the members of a pool stand: how often each was taken, how many joined from it, where the last walk ended.
+
+    ``entered`` (float64) is when each joined, seeds at 0; ``now`` is the present. Time is counted in rounds: one has
+    passed when as many parents were taken as there are seeds.
+    """
 
     taken: Tensor
     gained: Tensor
+    entered: Tensor
+    now: float
     cursor: int
 
 
@@ -54,6 +60,10 @@ class Pooled(Schedule, Protocol):
 
     def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
         """The parents to work next, (n,) places in the pool."""
+        ...
+
+    def joins(self, kept: Tensor, failing: Tensor, depth: Tensor) -> Tensor:
+        """Which cases become parents, (N,) bool; ``depth`` counts the steps from the root to their own parents."""
         ...
 
 

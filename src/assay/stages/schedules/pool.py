@@ -1,5 +1,6 @@
 """One pool of parents for the whole campaign: take one, make mutants of it, put back what is worth it."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.schedules import Members, Next, standing
 
-PICKS = ("prob", "uniform", "recent", "last")
+PICKS = ("prob", "uniform", "recent", "last", "time")
 
 
 @register("schedule", paper="DeepHunter 2019")
@@ -24,13 +25,18 @@ def pool(
     decay: float = 5.0,
     least: float = 0.3,
     newest: int = 5,
+    temperature: float = 1.0,
+    depth: int = 0,
+    failing: bool = False,
 ) -> "Pool":
     """Take a parent, make ``mutants`` cases of it; those kept that do not fail join the pool, which holds all seeds.
 
     ``pick``: ``prob`` walks the pool in a circle and takes a parent with probability max(least, first - f/decay), f the
     times it was taken before; ``uniform``; ``recent``: the ``newest`` ones and one drawn from all, uniformly
-    (TensorFuzz); ``last``: the newest that is left, and one that gained nothing is not taken again (DeepTest). Beside
-    the seeds the pool holds ``most`` cases, of which the oldest go first.
+    (TensorFuzz); ``last``: the newest that is left, and one that gained nothing is not taken again (DeepTest);
+    ``time``: with probability proportional to exp(-age / temperature), the age in rounds over the seeds, none twice in
+    a unit (CAGFuzz). Beside the seeds the pool holds ``most`` cases, of which the oldest go first. With a ``depth``,
+    cases further than that many steps from their seed do not join; with ``failing``, failures join too.
     """
     if pick not in PICKS:
         raise UsageError(f"pool: pick is one of {', '.join(PICKS)}; got {pick!r}")
@@ -40,7 +46,9 @@ def pool(
         raise UsageError(
             f"pool: 0 < least <= first <= 1 and decay above 0; got least={least}, first={first}, decay={decay}"
         )
-    return Pool(pick, mutants, most, first, decay, least, newest)
+    if not 0 < temperature < math.inf or depth < 0:
+        raise UsageError(f"pool: temperature must be above 0 and depth not negative; got {temperature}, {depth}")
+    return Pool(pick, mutants, most, first, decay, least, newest, temperature, depth, failing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,19 @@ class Pool:
     decay: float
     least: float
     newest: int
+    temperature: float
+    depth: int
+    failing: bool
 
     def start(self, lanes: Cases) -> Cases:
         return lanes
 
     def next(self, lanes: Cases, made: Cases, kept: Tensor, failing: Tensor) -> Next:
         return Next(standing(lanes, made), lanes.info["step"] >= self.mutants, failing)
+
+    def joins(self, kept: Tensor, failing: Tensor, depth: Tensor) -> Tensor:
+        good = kept if self.failing else kept & ~failing
+        return good & (depth < self.depth) if self.depth else good
 
     def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
         """The parents to work next, (n,) places in the pool; the same one may come more than once."""
@@ -72,6 +87,8 @@ class Pool:
             return torch.where(lot == window, anyone, size - 1 - lot)
         if self.how == "last":
             return self._last(members, n)
+        if self.how == "time":
+            return self._timed(members, n, draw)
         return self._walk(members, n, draw)
 
     def _walk(self, members: Members, n: int, draw: torch.Generator) -> Tensor:
@@ -89,6 +106,16 @@ class Pool:
             place = int(ahead[some[-1]] + 1 if left == 0 and len(some) else ahead[-1] + 1) % len(taken)
         return torch.cat(picks)
 
+    def _timed(self, members: Members, n: int, draw: torch.Generator) -> Tensor:
+        """Draws without putting back: noise of Gumbel's on the logarithms of the weights, of which the largest win."""
+        # Paper: one parent at a time, which may be the same again at once. Here: a batch of others, because what a
+        # trained generator makes of the same parent is the same.
+        uniform = torch.rand(len(members.taken), generator=draw, dtype=torch.float64)
+        noise = -torch.log(-torch.log(uniform.clamp(1e-300, 1 - 1e-16)))
+        marks = recency(members.entered, members.now, self.temperature) + noise
+        order = marks.argsort(descending=True, stable=True)
+        return order.repeat(-(-n // len(order)))[:n]
+
     @staticmethod
     def _last(members: Members, n: int) -> Tensor:
         """From the newest backwards, leaving out those that were taken and gained nothing."""
@@ -97,3 +124,9 @@ class Pool:
         if not len(left):  # all are spent: begin again
             left = torch.arange(len(spent)).flip(0)
         return left.repeat(-(-n // len(left)))[:n]
+
+
+def recency(entered: Tensor, now: float, temperature: float) -> Tensor:
+    """The logarithm of the probability that each member is taken, (N,) float64: a softmax over times of entry."""
+    # Paper: exp(entered - now) over its sum, which is 0/0 once the run is old. Shifted by the largest it is stable.
+    return torch.log_softmax((entered - now) / temperature, 0)

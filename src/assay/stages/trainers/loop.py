@@ -25,7 +25,7 @@ Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; th
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train."""
+    """How to train. ``momentum`` is that of SGD, and the first beta of Adam."""
 
     epochs: int
     batch: int = 64
@@ -57,14 +57,15 @@ class Task:
     """What is learned where it is not the class of every case, and by which weights (all, where none are named).
 
     ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases. ``after`` is
-    called after every step. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
-    nothing is dropped out.
+    called after every step, ``epoch`` after every epoch, before it is judged. With ``still`` the net learns in
+    evaluation mode: statistics of batch normalisation stay, nothing is dropped out.
     """
 
     loss: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
     after: Callable[[nn.Module], None] | None = None
     weights: Collection[str] | None = None
     still: bool = False
+    epoch: Callable[[nn.Module], None] | None = None
 
 
 @dataclass(slots=True)
@@ -146,6 +147,8 @@ def fit(
     while state.epoch < plan.epochs and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
         loss = run.one_epoch(epoch, state.average)
+        if task is not None and task.epoch is not None:
+            task.epoch(net)
         with run.averaged(state.average), eval_mode(net):
             numbers = {
                 "loss": loss,
@@ -302,10 +305,10 @@ def _optimiser(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:
     weights = [weight for weight in net.parameters() if weight.requires_grad]
     lr: float | Tensor = torch.tensor(plan.lr, device=weights[0].device) if fast else plan.lr
     fused = fast or None
+    momentum, decay = plan.momentum, plan.weight_decay
     if plan.optimiser == "sgd":
-        momentum, decay = plan.momentum, plan.weight_decay
         return torch.optim.SGD(weights, lr, momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused)
-    return torch.optim.Adam(weights, lr, weight_decay=plan.weight_decay, fused=fused, capturable=fast)
+    return torch.optim.Adam(weights, lr, (momentum, 0.999), weight_decay=decay, fused=fused, capturable=fast)
 
 
 def _rate(schedule: str, progress: float) -> float:

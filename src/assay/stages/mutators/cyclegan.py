@@ -1,0 +1,79 @@
+"""CAGFuzz's mutation: there and back again by a CycleGAN."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.randomness import Rows
+from assay.core.registry import register
+from assay.stages.aeg import Aeg, Making, aeg_of
+from assay.stages.aeg.nets import depth_of
+from assay.subjects.asked import Asked
+from assay.subjects.bench import Bench
+from assay.subjects.sources.load import pick_device
+
+
+@register("mutator", paper="CAGFuzz 2022", needs=("start",))
+def cyclegan(
+    bench: Bench,
+    cases: Cases,
+    *,
+    rng: Rows,
+    aeg: str = "",
+    split: str = "random_half",
+    images: int = 2000,
+    epochs: int = 8,
+    batch: int = 8,
+    width: int = 32,
+    lr: float = 2e-4,
+    beta: float = 0.5,
+    schedule: str = "constant",
+    loss: str = "lsgan",
+    cycle: float = 10.0,
+    identity: float = 1.0,
+    buffer: int = 50,
+    flip: bool = False,
+    snapshots: int = 5,
+    seed: int = 0,
+) -> Tensor:
+    """The reconstruction of each image by a generator trained on the data, or by that of the file ``aeg``.
+
+    The column ``candidate`` says by which of its directions and snapshots; without it one of the first 2·snapshots is
+    drawn: both directions of each snapshot. The other parameters are those of the training (``Making``).
+    """
+    making = Making(
+        split, images, epochs, batch, width, lr, beta, schedule, loss, cycle, identity, buffer, flip, snapshots, seed
+    )
+    making.check()
+    depth_of(bench.target.spec.shape)  # refuses what is no image
+    if not len(cases) and not aeg:
+        return cases.x.clone()  # a rehearsal, for which nothing is trained
+    maker = _opened(bench, aeg) if aeg else aeg_of(bench, making)
+    numbers = cases.info.get("candidate")
+    if numbers is None:
+        numbers = rng.integers((1,), 2 * maker.snapshots).squeeze(1)
+    return maker.made(cases.x, numbers)
+
+
+def _opened(bench: Bench, path: str) -> Aeg:
+    """The generator of a file, for inputs of this target."""
+
+    def load() -> Aeg:
+        maker, spec = Aeg.load(Path(path)), bench.target.spec
+        if maker.shape != spec.shape or maker.bounds != spec.bounds:
+            raise UsageError(
+                f"{path} was made for images {_form(maker.shape, maker.bounds)}, the model takes "
+                f"{_form(spec.shape, spec.bounds)}; make one for them: assay aeg DATA --out FILE"
+            )
+        maker.chunks = bench.chunks
+        device: torch.device = pick_device() if isinstance(bench.target, Asked) else bench.target.device
+        return maker.to(device)
+
+    return bench.once(f"aeg file {path}", load)
+
+
+def _form(shape: tuple[int, ...], bounds: tuple[float, float]) -> str:
+    return f"{'×'.join(map(str, shape))} in [{bounds[0]:g}, {bounds[1]:g}]"
