@@ -2,6 +2,7 @@
 
     python benchmarks/papers/cagfuzz.py subjects aeg --data mnist             (nets and generator, kept in --work)
     python benchmarks/papers/cagfuzz.py rq1 rq2 rq3 --data mnist --seeds 0 1 2 --device cuda
+    python benchmarks/papers/cagfuzz.py trained --data mnist --device cuda    (RQ2 with generators trained less)
     python benchmarks/papers/cagfuzz.py smoke --device cpu                    (20 images of 224×224: cagfuzz_smoke.py)
     python benchmarks/papers/cagfuzz.py page                                  (or: make papers)
 
@@ -24,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script and as papers.cagfuzz
 
 from assay.core.errors import AssayError
-from papers import cagfuzz_rq1, cagfuzz_rq2, cagfuzz_rq3
+from papers import cagfuzz_rq1, cagfuzz_rq2, cagfuzz_rq3, cagfuzz_trained
 from papers.cagfuzz_page import write_page
 from papers.cagfuzz_smoke import run_smoke
 from papers.cagfuzz_subject import DATA, REFERENCE, SMALL, WITNESS, Ground, Params, Scale
@@ -34,7 +35,7 @@ from papers.rows import Rows
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "papers" / "cagfuzz.jsonl"
 NETS = ("models", "reference", "witness")
-TASKS = ("subjects", "aeg", "rq1", "rq2", "rq3", "smoke", "page")
+TASKS = ("subjects", "aeg", "rq1", "rq2", "rq3", "trained", "smoke", "page")
 SIZES = ("train", "test", "grey", "colour", "images", "sample", "small_epochs", "retrain_epochs", "fresh", "candidates")
 
 
@@ -102,6 +103,7 @@ class _Work:
             "rq1": self._rq1,
             "rq2": self._rq2,
             "rq3": self._rq3,
+            "trained": self._trained,
         }
         for name, task in tasks.items():
             if name in self.args.task:
@@ -142,6 +144,19 @@ class _Work:
             for tool, terms in product(self.args.tools, self.args.terms):
                 protocol = cagfuzz_rq2.protocol(self.ground, model, tool, terms, seed)
                 self._row("rq2", f"{model} {tool} {terms} {seed}", protocol, _then(ready, tool, terms))
+
+    def _trained(self) -> None:
+        """RQ2 of one model with generators that were trained less."""
+        model, usual = cagfuzz_trained.MODEL, self.ground
+        for pairs, making in cagfuzz_trained.MAKINGS.items():
+            scale = replace(usual.scale, aeg=making, candidates=cagfuzz_trained.CANDIDATES)
+            ground = Ground(usual.data, device=self.args.device, work=self.args.work, scale=scale)
+            for seed in self.args.seeds:
+                ready = cache(partial(cagfuzz_rq2.Errors, ground, model, seed))
+                for tool, terms in product(cagfuzz_trained.TOOLS, self.args.terms):
+                    own = cagfuzz_rq2.protocol(ground, model, tool, terms, seed)
+                    protocol = own | {"experiment": "trained", "pairs": pairs}
+                    self._row("trained", f"{pairs} {tool} {terms} {seed}", protocol, _then(ready, tool, terms))
 
     def _rq3(self) -> None:
         arms = self._arms(cagfuzz_rq3.ARMS)

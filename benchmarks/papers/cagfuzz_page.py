@@ -13,6 +13,7 @@ from papers.cagfuzz_subject import DATA, FAMILY
 from papers.cagfuzz_tables import MODEL_TITLES, by_seed, sets, shown, title, usual
 from papers.cagfuzz_texts import DEVIATIONS, PROTOCOL, SCRIPT, SHEETS_TEXT, SMOKE_TEXT
 from papers.cagfuzz_tools import CAGFUZZ, NOISE, TOOLS
+from papers.cagfuzz_trained import trained
 from papers.cagfuzz_verdict import verdict
 from papers.rows import Row
 from papers.tables import lacked, pick, table
@@ -26,7 +27,7 @@ def write_page(rows: Sequence[Row], out: Path) -> None:
     parts = [verdict(every), PROTOCOL.format(script=SCRIPT)]
     asked = [r for r in every if r["protocol"]["experiment"] != "smoke"]
     if asked:
-        parts += [ran(asked), rq1(asked), rq2(asked), rq3(asked), printed(asked)]
+        parts += [ran(asked), rq1(asked), rq2(asked), trained(asked), rq3(asked), printed(asked)]
     parts += [smoke(every), sheets(out), DEVIATIONS, missing(every)]
     (out / "cagfuzz.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 

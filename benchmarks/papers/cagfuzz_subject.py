@@ -33,6 +33,7 @@ REFERENCE = {"grey": ("lenet5", 1000), "colour": ("resnet20", 1000)}  # whose fe
 WITNESS = {"grey": ("resnet20", 2000), "colour": ("resnet18", 2000)}  # who says whether a label still holds
 EPS = {"mnist": 0.1, "fashion-mnist": 0.1, "cifar10": 8 / 255}  # of FGSM, linf
 FRESH_EPS = {"mnist": 0.1, "fashion-mnist": 0.02, "cifar10": 1 / 255}  # of PGD on retrained nets, linf
+AEG = {"grey": "", "colour": "images=5000"}  # how generators are made, where nobody says: longer for colour
 CHUNK = {"grey": 8192, "colour": 512}  # rows at once on a GPU
 
 _ADAM: Params = {"batch": 128, "optimiser": "adam", "lr": 1e-3, "schedule": "cosine"}
@@ -93,6 +94,7 @@ class Ground:
         self.kind = kind_of(data, self.spec.shape)
         self.chunks = Chunks(CHUNK[self.kind] if self.device.type == "cuda" else 256)
         self.models = FAMILY[self.kind]
+        self.aeg = scale.aeg or AEG[self.kind]
         self.eps = EPS.get(data, EPS["cifar10" if self.kind == "colour" else "mnist"])
         self.fresh_eps = FRESH_EPS.get(data, FRESH_EPS["cifar10" if self.kind == "colour" else "mnist"])
         self._nets: dict[tuple[str, int], Target] = {}

@@ -28,9 +28,9 @@ PROTOCOL = """\
 - **Models**: LeNet-1, -4, -5 on MNIST and Fashion-MNIST (52, 148 and 268 neurons, as in the paper; ReLU), VGG-16,
   VGG-19 and ResNet-20 on CIFAR-10 (batch normalisation), trained on the training part, epoch chosen on the validation
   part. ImageNet models are not trained here.
-- **Generator (AEG)**: one for each data set, `cyclegan` with its defaults: halves at random (labels used for nothing
-  but to make halves alike), trained on the whole training part; ten candidates an image: the five newest snapshots in
-  both directions.
+- **Generator (AEG)**: one for each data set, `cyclegan` with its defaults (CIFAR-10: `images=5000`, two and a half
+  times as long): halves at random (labels used for nothing but to make halves alike), trained on the whole training
+  part; ten candidates an image: the five newest snapshots in both directions.
 - **Extractor**: the penultimate layer of a LeNet-5 (CIFAR-10: a ResNet-20) of another seed than every model under
   test. Paper: VGG-19 with ImageNet weights, which are not at hand; **0.9 of one net's features is not 0.9 of
   another's.**

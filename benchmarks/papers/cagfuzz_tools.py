@@ -37,7 +37,7 @@ OWN_STEPS = 20  # of DeepXplore on its own terms
 
 
 def generator(ground: Ground) -> str:
-    return f"cyclegan({ground.scale.aeg})"
+    return f"cyclegan({ground.aeg})"
 
 
 def mutator(ground: Ground, tool: str) -> str:

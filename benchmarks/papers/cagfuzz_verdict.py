@@ -7,6 +7,7 @@ from papers.cagfuzz_rq2 import EQUAL
 from papers.cagfuzz_tables import Gap, gap, models, over_models, sets, shown, title
 from papers.cagfuzz_texts import LEAD, NOTHING, READ_SO
 from papers.cagfuzz_tools import CAGFUZZ, FGSM, HUNTER, NOISE, TITLES, TOOLS, XPLORE
+from papers.cagfuzz_trained import lesson
 from papers.dare_verdict import wrapped
 from papers.rows import Row
 from papers.tables import pick
@@ -18,7 +19,7 @@ def verdict(rows: Sequence[Row]) -> str:
     parts = ["# CAGFuzz: are a CycleGAN's reconstructions better tests?\n", LEAD]
     if all(r["protocol"]["experiment"] == "smoke" for r in rows):
         return "\n".join([*parts, NOTHING])
-    for lines in (learned(rows), errors(rows), retrained(rows)):
+    for lines in (errors(rows), lesson(rows), learned(rows), retrained(rows)):
         parts += [wrapped(f"- {line}", "  ") for line in lines]
     return "\n".join([*parts, "", READ_SO])
 

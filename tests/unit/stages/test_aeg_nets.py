@@ -87,3 +87,15 @@ def test_rows_do_not_see_each_other() -> None:
     x, maker, critic = torch.rand(5, 1, 16, 16), Generator(1, 2, 4), Critic(1, 2, 4)
     assert torch.allclose(maker(x)[2:3], maker(x[2:3]), atol=1e-5)
     assert torch.allclose(critic(x)[2:3], critic(x[2:3]), atol=1e-5)
+
+
+def test_without_the_first_norm_brightness_and_contrast_come_through() -> None:
+    """A norm of each image forgets how bright it is and how contrasted: an image and its half are one to the net."""
+    x = torch.rand(3, 1, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    torch.manual_seed(0)
+    normed, plain = Generator(1, 2, 4), Generator(1, 2, 4, first_norm=False)
+    with torch.no_grad():
+        for net in (normed, plain):
+            net.down[0][0].bias.zero_()  # type: ignore[index]
+        assert torch.allclose(normed(x), normed(x / 2), atol=1e-3)
+        assert (plain(x) - plain(x / 2)).abs().max() > 0.05

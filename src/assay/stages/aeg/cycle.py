@@ -28,7 +28,7 @@ class CycleGan(nn.Module):
         super().__init__()
         self.making = making
         channels, depth = shape[0], depth_of(shape)
-        self.there, self.back = (Generator(channels, depth, making.width) for _ in range(2))
+        self.there, self.back = (Generator(channels, depth, making.width, making.first_norm) for _ in range(2))
         self.of_x, self.of_y = (Critic(channels, depth, 2 * making.width) for _ in range(2))
         count = parameters_to_vector(self.there.parameters()).numel()
         for name in ("kept_there", "kept_back"):

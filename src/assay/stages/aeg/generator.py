@@ -115,10 +115,15 @@ class Aeg:
 
     def _net(self, side: int, snapshot: int) -> Generator:
         if (side, snapshot) not in self._nets:
-            net = Generator(self.shape[0], depth_of(self.shape), self.facts["making"]["width"])
+            net = self._untrained()
             vector_to_parameters((self.there, self.back)[side][snapshot].clone(), net.parameters())
             self._nets[side, snapshot] = net.eval().requires_grad_(False)
         return self._nets[side, snapshot]
+
+    def _untrained(self) -> Generator:
+        """A net of the form of all of them."""
+        making = self.facts["making"]
+        return Generator(self.shape[0], depth_of(self.shape), int(making["width"]), bool(making["first_norm"]))
 
     def _scaled(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
@@ -150,7 +155,7 @@ class Aeg:
     def check(self, source: str) -> None:
         """Refuse weights that the facts do not fit."""
         try:
-            whole = Generator(self.shape[0], depth_of(self.shape), int(self.facts["making"]["width"]))
+            whole = self._untrained()
             wanted = sum(weight.numel() for weight in whole.parameters())
             low, high = self.bounds
             fits = self.there.shape == self.back.shape == (self.snapshots, wanted) and low < high and self.snapshots > 0

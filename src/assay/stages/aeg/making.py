@@ -19,7 +19,8 @@ class Making:
     ``split`` is ``random_half`` or ``class_pair(a,b)``; an epoch draws ``images`` of each domain. ``beta`` is Adam's
     first; ``schedule`` is how the learning rate falls, as in every training. ``cycle`` and ``identity`` weigh the
     losses of these names; ``buffer`` is how many fakes of each domain are kept to be shown to its critic again.
-    ``flip`` mirrors half of the images. The newest ``snapshots`` epochs are kept.
+    ``flip`` mirrors half of the images. Without ``first_norm`` the first block of a generator is not normalised, which
+    keeps brightness and contrast. The newest ``snapshots`` epochs are kept.
     """
 
     split: str = RANDOM_HALF
@@ -35,6 +36,7 @@ class Making:
     identity: float = 1.0
     buffer: int = 50
     flip: bool = False
+    first_norm: bool = True
     snapshots: int = 5
     seed: int = 0
 

@@ -63,14 +63,18 @@ class Doubled(nn.Module):
 
 
 class Generator(nn.Module):
-    """Images (N, C, H, W) in [-1, 1] to such images: a U-Net; sides are multiples of 2 to the depth."""
+    """Images (N, C, H, W) in [-1, 1] to such images: a U-Net; sides are multiples of 2 to the depth.
 
-    def __init__(self, channels: int, depth: int, width: int) -> None:
+    Public code: every block is normalised. Without ``first_norm`` the first one is not: a norm of each image forgets
+    how bright and how contrasted it was, and nothing behind it can tell: photographs come back in other colours.
+    """
+
+    def __init__(self, channels: int, depth: int, width: int, first_norm: bool = True) -> None:
         super().__init__()
         wide = [min(2**i, MOST) * width for i in range(depth)]
         self.down = nn.ModuleList(
-            nn.Sequential(_conv(into, out, 2), nn.LeakyReLU(SLOPE), _norm(out))
-            for into, out in zip([channels, *wide], wide, strict=False)
+            nn.Sequential(_conv(into, out, 2), nn.LeakyReLU(SLOPE), *([_norm(out)] if i or first_norm else []))
+            for i, (into, out) in enumerate(zip([channels, *wide], wide, strict=False))
         )
         self.up = nn.ModuleList()
         into = wide[-1]

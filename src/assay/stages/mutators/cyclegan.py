@@ -36,6 +36,7 @@ def cyclegan(
     identity: float = 1.0,
     buffer: int = 50,
     flip: bool = False,
+    first_norm: bool = True,
     snapshots: int = 5,
     seed: int = 0,
 ) -> Tensor:
@@ -45,7 +46,22 @@ def cyclegan(
     drawn: both directions of each snapshot. The other parameters are those of the training (``Making``).
     """
     making = Making(
-        split, images, epochs, batch, width, lr, beta, schedule, loss, cycle, identity, buffer, flip, snapshots, seed
+        split=split,
+        images=images,
+        epochs=epochs,
+        batch=batch,
+        width=width,
+        lr=lr,
+        beta=beta,
+        schedule=schedule,
+        loss=loss,
+        cycle=cycle,
+        identity=identity,
+        buffer=buffer,
+        flip=flip,
+        first_norm=first_norm,
+        snapshots=snapshots,
+        seed=seed,
     )
     making.check()
     depth_of(bench.target.spec.shape)  # refuses what is no image
