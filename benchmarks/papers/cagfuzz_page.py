@@ -4,21 +4,26 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+from assay.stages.aeg.sheet import CAPTION
 from papers import cagfuzz_paper as paper
+from papers.cagfuzz_limits import deviations
 from papers.cagfuzz_parts import rq1, rq2, rq3
 from papers.cagfuzz_rq1 import ORIGINAL, SAMPLE, TWICE
 from papers.cagfuzz_rq2 import TERMS
 from papers.cagfuzz_rq3 import ARMS, BEFORE
 from papers.cagfuzz_subject import DATA, FAMILY
 from papers.cagfuzz_tables import MODEL_TITLES, by_seed, sets, shown, title, usual
-from papers.cagfuzz_texts import DEVIATIONS, PROTOCOL, SCRIPT, SHEETS_TEXT, SMOKE_TEXT
+from papers.cagfuzz_texts import COLOURS_TEXT, PROTOCOL, SCRIPT, SHEETS_TEXT, SMOKE_TEXT
 from papers.cagfuzz_tools import CAGFUZZ, NOISE, TOOLS
 from papers.cagfuzz_trained import trained
 from papers.cagfuzz_verdict import verdict
+from papers.dare_verdict import wrapped
 from papers.rows import Row
 from papers.tables import lacked, pick, table
 
 SEEDS = {"rq1": (0, 1, 2, 3, 4), "rq2": (0, 1, 2), "rq3": (0, 1, 2)}
+# Rows of another generator go to a file of their own, so that a page has those of one generator only.
+OTHER = "rq1 rq2 rq3 --data cifar10 --aeg images=5000,first_norm=false --rows FILE"
 
 
 def write_page(rows: Sequence[Row], out: Path) -> None:
@@ -28,7 +33,7 @@ def write_page(rows: Sequence[Row], out: Path) -> None:
     asked = [r for r in every if r["protocol"]["experiment"] != "smoke"]
     if asked:
         parts += [ran(asked), rq1(asked), rq2(asked), trained(asked), rq3(asked), printed(asked)]
-    parts += [smoke(every), sheets(out), DEVIATIONS, missing(every)]
+    parts += [smoke(every), sheets(out), deviations(every), missing(every)]
     (out / "cagfuzz.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
 
@@ -77,7 +82,10 @@ def smoke(rows: Sequence[Row]) -> str:
 
 def sheets(out: Path) -> str:
     found = [data for data in DATA if (out / f"cagfuzz-{data}.png").exists()]
-    return "\n".join([SHEETS_TEXT, *(f"![{title(d)}](cagfuzz-{d}.png)\n" for d in found)]) if found else ""
+    pictures = [f"![{title(d)}](cagfuzz-{d}.png)\n" for d in found]
+    colours = [COLOURS_TEXT] if "cifar10" in found else []
+    caption = wrapped(f"{CAPTION[0].upper()}{CAPTION[1:]}.") + "\n"
+    return "\n".join([SHEETS_TEXT, caption, *pictures, *colours]) if found else ""
 
 
 def missing(rows: Sequence[Row]) -> str:
@@ -93,9 +101,10 @@ def missing(rows: Sequence[Row]) -> str:
             }
             if any(lacking.values()):
                 lines.append(f"- `{SCRIPT} {experiment} --data {data} --models {model}`: {_lacked(lacking, seeds)}")
+    lines.append(f"- `{SCRIPT} {OTHER}`: everything, with a generator that keeps brightness and contrast")
     if not pick(rows, experiment="smoke"):
         lines.append(f"- `{SCRIPT} smoke`")
-    return "\n".join(["## Rows that were not run\n", "With the seeds that are missing:\n", *lines, ""]) if lines else ""
+    return "\n".join(["## Rows that were not run\n", "With the seeds that are missing:\n", *lines, ""])
 
 
 def _asked(experiment: str, family: Sequence[str]) -> list[dict[str, str]]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+from scipy import stats
+
 from papers.cagfuzz_subject import DATA, FAMILY
 from papers.rows import Row, key
 from papers.tables import number, pick
@@ -18,8 +20,6 @@ MODEL_TITLES = {
     "vgg19": "VGG-19",
     "resnet20": "ResNet-20",
 }
-# Of Student's t with n - 1 degrees of freedom, two-sided 95 %.
-_T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 
 
 def usual(rows: Sequence[Row]) -> list[Row]:
@@ -64,6 +64,12 @@ def over_models(rows: Sequence[Row], what: str, **match: object) -> dict[int, fl
     return {seed: mean(e[seed] for e in each) for seed in sorted(shared)}
 
 
+def rate(rows: Sequence[Row], what: str, **match: object) -> dict[int, float]:
+    """The share of the tests of all models that count as ``what``, by seed."""
+    counts, tests = (over_models(rows, name, **match) for name in (what, "tests"))
+    return {seed: count / tests[seed] for seed, count in counts.items() if tests.get(seed)}
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Differences of two arms, seed by seed: their mean and its 95 % interval; no interval of a single seed."""
@@ -76,9 +82,9 @@ class Gap:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval."""
+        """Half the width of the interval: Student's, two-sided."""
         n = len(self.values)
-        return math.inf if n < 2 else _T95.get(n, 2.0) * stdev(self.values) / math.sqrt(n)
+        return math.inf if n < 2 else float(stats.t.ppf(0.975, n - 1)) * stdev(self.values) / math.sqrt(n)
 
     @property
     def word(self) -> str:
@@ -107,6 +113,20 @@ def gap(first: dict[int, float], second: dict[int, float]) -> Gap:
     ('+10.0 [+10.0, +10.0]', '–')
     """
     return Gap(tuple(first[seed] - second[seed] for seed in sorted(first) if seed in second))
+
+
+def one(values: dict[int, float], scale: float = 1, digits: int = 0) -> str:
+    """The mean over seeds alone."""
+    return shown(values, scale, digits).partition(" ")[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def shown(values: dict[int, float], scale: float = 100, digits: int = 1) -> str:

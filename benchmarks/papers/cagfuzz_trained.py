@@ -57,21 +57,23 @@ def _line(label: str, rows: Sequence[Row]) -> list[str]:
 
 
 def lesson(rows: Sequence[Row]) -> list[str]:
-    """The least and the usual training of each data set in a sentence."""
+    """The least and the usual training of each data set, in one line for all."""
     every = pick(rows, experiment="trained", tool=CAGFUZZ, terms=OWN)
-    lines = []
+    told = []
     for data in sets(every):
         least = min(r["protocol"]["pairs"] for r in pick(every, data=data))
         few = pick(every, data=data, pairs=least)
         usual = pick(rows, experiment="rq2", data=data, model=MODEL, tool=CAGFUZZ, terms=OWN)
         if not usual:
             continue
-        ends = [[shown(by_seed(some, what), 1, 0) for what in ("errors", "held")] for some in (few, usual)]
-        agrees = shown(by_seed(few, "witness"))
-        lines.append(
-            f"**What the errors measure, {title(data)}, LeNet-5, no filter:** a generator that learned from {least} "
-            f"pairs of images makes {ends[0][0]} errors in 2000 tests, of which {ends[0][1]} keep their label for the "
-            f"witness (it agrees on {agrees} % of these tests); after {USUAL} pairs {ends[1][0]} errors, "
-            f"{ends[1][1]} held. The number of errors tells how little the generator was trained."
+        (many, many_held), (some, some_held) = (
+            [shown(by_seed(ones, what), 1, 0) for what in ("errors", "held")] for ones in (few, usual)
         )
-    return lines
+        told.append(
+            f"{title(data)} ({len(by_seed(few, 'errors'))} seeds) {many} ({many_held} held) after {least} pairs of "
+            f"images, {some} ({some_held} held) after {USUAL}"
+        )
+    if not told:
+        return []
+    name = "What the errors measure: how little the generator was trained."
+    return [f"**{name}** CAGFuzz's errors in 2000 tests of LeNet-5, no filter: {'; '.join(told)}."]

@@ -11,8 +11,8 @@ from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 
 SMALL_IS_BAD = {"true_prob", "true_logit"}  # what recipes climb down
-# These ask for what is not here: dropout layers, neurons that a strategy chose, other models.
-ELSEWHERE = {"mc_dropout", "neurons", "disagreement"}
+# These ask for what is not here: a criterion, dropout layers, neurons that a strategy chose, other models.
+ELSEWHERE = {"active", "mc_dropout", "neurons", "disagreement"}
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from assay.core.cases import Cases
+from assay.stages.aeg import Aeg
 from papers import cagfuzz
+from papers.cagfuzz_checks import CANDIDATES, CODE_LAYERS, counted, ranked
 from papers.cagfuzz_choice import Counter, chosen, distances
 from papers.cagfuzz_rq1 import Small, arms_of
 from papers.cagfuzz_rq2 import Errors
 from papers.cagfuzz_rq3 import Retraining
-from papers.cagfuzz_subject import SMALL, Ground
+from papers.cagfuzz_subject import REFERENCE, SMALL, Ground
 from papers.cagfuzz_tools import CAGFUZZ, FGSM, FIXED, NOISE, TOOLS, XPLORE, Bank
 from papers.rows import Rows
 
@@ -181,6 +183,61 @@ def test_every_arm_of_retraining_takes_as_many_cases(ground: Ground) -> None:
     assert told["plain"]["extra"] == 0
     assert told["twice"]["extra"] == told["cagfuzz"]["extra"] == told["noise"]["extra"] > told["noise"]["distinct"] == 3
     assert set(told["cagfuzz"]["static"]) == set(retraining.measure)
+
+
+def test_retraining_learns_from_training_images_and_measures_on_test_images(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retraining = Retraining(ground, "lenet5", 0)
+
+    def inside(cases: Cases, part: str) -> torch.Tensor:
+        clean, known = cases.info["seed_x"].flatten(1), ground.part(part).x.flatten(1)
+        return (clean[:, None] == known).all(2).any(1)
+
+    for tool in retraining.learn:
+        for made, own, other in ((retraining.learn, "train", "test"), (retraining.measure, "test", "train")):
+            assert bool(inside(made[tool], own).all())
+            assert not bool(inside(made[tool], other).any())
+    test, mine, target = ground.part("test"), retraining.measure["cagfuzz"], retraining.target
+    assert ground.accuracy(target, test) != ground.accuracy(target, ground.part("train")), "else nothing is told apart"
+    attacked: list[Cases] = []
+    monkeypatch.setattr(retraining, "_fresh", lambda target, cases: attacked.append(cases))
+    told = retraining.numbers("before")
+    assert told["clean"] == ground.accuracy(target, test)
+    assert told["mixed"] == ground.accuracy(target, Cases.of(torch.cat([test.x, mine.x]), torch.cat([test.y, mine.y])))
+    assert torch.equal(attacked[0].x, test.x[: SMALL.fresh])
+
+
+def test_checks_rank_tests_and_count_layers(ground: Ground, bank: Bank, images: Cases) -> None:
+    next(iter(bank.candidates(CAGFUZZ, images, ground.rng("test"), 1)))  # the generator is made by now
+    aeg = next(thing for thing in bank.bench.kept.values() if isinstance(thing, Aeg))
+    name, seed = REFERENCE["grey"]
+    ranks = ranked(bank.target, f"{name}@{ground.file(name, seed)}", aeg, images.x)
+    assert 0 < len(ranks) <= len(images)
+    assert 0 <= int(ranks.min()) <= int(ranks.max()) < CANDIDATES
+    made = aeg.made(images.x, torch.zeros(len(images), dtype=torch.int64))
+    more = bank.counter(made, ground.chunks) > bank.counter(images.x, ground.chunks)
+    every, code = counted(bank.target, aeg, images.x)
+    assert every == pytest.approx(float(more.double().mean()))
+    seen: list[torch.Tensor] = []
+    net = bank.target.module.net  # type: ignore[attr-defined]  # a module behind its normalisation
+    hooks = [
+        getattr(net, layer).register_forward_hook(lambda m, given, taken: seen.append(taken.detach()))
+        for layer in CODE_LAYERS
+    ]
+    with torch.no_grad():
+        for x in (images.x, made):
+            bank.target(x)
+    for hook in hooks:
+        hook.remove()
+    counts = [sum(_active(layer) for layer in seen[first : first + 2]) for first in (0, 2)]
+    assert code == pytest.approx(float((torch.as_tensor(counts[1]) > counts[0]).double().mean()))
+
+
+def _active(layer: torch.Tensor) -> torch.Tensor:
+    low, high = layer.flatten(1).amin(1), layer.flatten(1).amax(1)
+    scaled = (layer.flatten(2).mean(2) - low[:, None]) / (high - low)[:, None]
+    return (scaled > 0.1).sum(1)
 
 
 def test_rows_are_computed_once_and_a_page_is_made(work: Path, tmp_path: Path) -> None:

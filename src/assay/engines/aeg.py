@@ -34,11 +34,7 @@ class Made:
     out: Path
     sheet: Path
     found: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """What its training took."""
-        return float(sum(row["seconds"] for row in self.aeg.facts["log"]))
+    seconds: float = 0.0  # what its training took, 0 where it was found
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -104,7 +100,7 @@ def make_aeg(
         aeg.save(out)
         write_atomic(picture, sheet(aeg, given))
     watch.state_file.unlink(missing_ok=True)
-    return Made(aeg, out, picture, "" if now else "cache")
+    return Made(aeg, out, picture, "" if now else "cache", sum(row["seconds"] for row in watch.log) if now else 0.0)
 
 
 def _with_sheet(aeg: Aeg, data: Data, picture: Path) -> Path:

@@ -241,8 +241,10 @@ class Lanes:
         zero = torch.zeros_like(lanes.origin)
         row = seeds.info.get("row", unit.rows[slots]).to(zero.device)
         slots = slots.to(zero.device)
-        taken = seeds.info.get("taken", zero + unit.cycle).to(zero.device)
-        lanes = lanes.note(unit=zero + unit.number, cycle=zero + unit.cycle, slot=slots, row=row, taken=taken)
+        lanes = lanes.note(unit=zero + unit.number, cycle=zero + unit.cycle, slot=slots, row=row)
+        lanes = lanes.note(taken=seeds.info.get("taken", zero + unit.cycle).to(zero.device))
+        if "tried" in seeds.info:
+            lanes = lanes.note(tried=seeds.info["tried"].to(zero.device))
         # A parent may be taken twice in a unit; its children must differ.
         return lanes.note(draw=row if unit.parents is None else slots)
 

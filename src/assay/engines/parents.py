@@ -84,8 +84,8 @@ class Parents:
     def cases(self, numbers: Tensor) -> Cases:
         """The members of those numbers, with ``row`` and ``seed_x`` of their roots and what lines handed down.
 
-        ``taken`` is how often they were worked before, ``depth`` how many steps they are from their roots, and
-        ``parent_SCORE`` their own scores: they are the parents of what is made of them.
+        ``taken`` is how often they were worked before, ``tried`` how many cases were made then, ``depth`` how many
+        steps they are from their roots, and ``parent_SCORE`` their own scores.
         """
         places = self._place(numbers)
         old = places < len(self.seeds)
@@ -105,6 +105,7 @@ class Parents:
                 lines[name][~old] = column[mine]
         columns = {"row": row, "parent": numbers, "seed_x": self.seeds.parent[row], "depth": depth, **lines}
         columns["taken"] = self.taken[places]
+        columns["tried"] = columns["taken"] * self.schedule.mutants
         if MINED in self.seeds.info:
             columns[MINED] = self.seeds.info[MINED][row]
         return Cases(x, self.seeds.y[row], self.seeds.origin[row], columns)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from assay.core.errors import UsageError
 from assay.core.store import Store
 from assay.engines.lanes import Lanes
 
@@ -26,6 +27,9 @@ def try_mutator(lanes: Lanes, folder: Store) -> None:
     """One mutation that is thrown away: what the mutator fits before it can work, it fits now, and the run names it."""
     one = lanes.at(lanes.seeds[:1])
     lanes.stages.mutate(lanes.bench, one, rng=lanes.rng.at("try").rows(one.origin))
-    facts = lanes.bench.told()
-    if facts and next(folder.commits(FITTED), None) is None:
+    facts, known = lanes.bench.told(), next(folder.commits(FITTED), None)
+    if known is None and facts:
         folder.commit({}, kind=FITTED, facts=facts)
+    elif known is not None and known.meta["facts"] != facts:
+        rows = [f"  {name}: {known.meta['facts'].get(name)} then, {facts.get(name)} now" for name in facts]
+        raise UsageError(f"run {folder.name} began with other nets; start another run\n" + "\n".join(rows))

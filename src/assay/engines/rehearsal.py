@@ -16,6 +16,7 @@ from assay.stages.coverage.profile import Profile
 from assay.stages.filters.levels import FIXED, LEVELS
 from assay.stages.objective import Look
 from assay.stages.twins import VULNERABLE
+from assay.stages.workshop import REHEARSAL
 from assay.subjects.bench import Bench, Data
 from assay.subjects.target import Target
 
@@ -43,7 +44,9 @@ def rehearsed(
     with target.ready():
         profile = profile_for(stages, observer, training, bench.chunks)
         guidance = Guidance.of(stages, observer, profile, Stream(0))
+        bench.kept[REHEARSAL] = True
         _rehearse(bench, stages, guidance)
+        del bench.kept[REHEARSAL]
         one = _lanes(bench, stages, 1, guidance)
     return Rehearsed(bench, profile, one.x.nbytes + sum(column.nbytes for column in one.info.values()))
 

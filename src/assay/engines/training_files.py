@@ -63,7 +63,7 @@ class TrainingWatch:
                 old.unlink()  # of another training, whose later epochs nothing would replace
             else:
                 check_same(old, checkpoint.read_meta(old).get("training", {}), facts["training"])
-        self._log: list[dict[str, float]] = []
+        self.log: list[dict[str, float]] = []
         self._notes: dict[str, Any] = {}
 
     def resume(self) -> State | None:
@@ -73,7 +73,7 @@ class TrainingWatch:
         tensors, meta = checkpoint.read(self.state_file)
         try:
             state = self._state(tensors, meta)
-            self._log = state.log
+            self.log = state.log
             return state
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{self.state_file} is damaged; start the training again with --overwrite") from error
@@ -102,7 +102,7 @@ class TrainingWatch:
         self.progress({"epoch": epoch + done})
 
     def epoch(self, state: State, net: nn.Module) -> None:
-        self._log = state.log
+        self.log = state.log
         if self.history.folder is not None:
             self._keep_epoch(state)
         tensors, optimiser = _flat(state)
@@ -128,12 +128,12 @@ class TrainingWatch:
 
     def finish(self, made: nn.Module, val: Cases) -> dict[str, Any]:
         """Write the weights of the module that came out, and clear the state."""
-        if not self._log:  # a trainer that has no epochs to speak of
+        if not self.log:  # a trainer that has no epochs to speak of
             device = next((p.device for p in made.parameters()), torch.device("cpu"))
             with eval_mode(made):
-                self._log = [{"epoch": 1, "loss": 0.0, "seconds": 0.0, **accuracy(made, val.to(device))}]
+                self.log = [{"epoch": 1, "loss": 0.0, "seconds": 0.0, **accuracy(made, val.to(device))}]
         notes = {"notes": self._notes} if self._notes else {}
-        facts = self.facts | {"training": self.facts["training"] | {"log": self._log} | notes}
+        facts = self.facts | {"training": self.facts["training"] | {"log": self.log} | notes}
         checkpoint.write(self.out, _inner(made.state_dict()), facts)
         self.state_file.unlink(missing_ok=True)
         return facts

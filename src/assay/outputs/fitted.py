@@ -17,7 +17,7 @@ def fitted_facts(run: Store) -> dict[str, str]:
     return {word: str(told[name]) for name, word in WORDS.items() if name in told}
 
 
-def sheets_of(run: Store) -> dict[str, bytes]:
-    """Pictures of what was made for the run, by the name of their file."""
-    names = [name for line in run.commits(MADE) for name in line.files if name.endswith(".png")]
-    return {name.rpartition("/")[2]: run.file(name) for name in names}
+def sheets_of(run: Store) -> dict[str, tuple[bytes, str]]:
+    """Pictures of what was made for the run and what they show, by the name of their file."""
+    told = [(name, str(line.meta["facts"].get("sheet", ""))) for line in run.commits(MADE) for name in line.files]
+    return {name.rpartition("/")[2]: (run.file(name), text) for name, text in told if name.endswith(".png")}

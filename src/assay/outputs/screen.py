@@ -93,7 +93,8 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     if numbers.get("phase") == "resistant":
         return f"building the resistant model, epoch {numbers['epoch']:.1f}", None
     if "what" in numbers:  # in hardening the phase is another's word
-        return f"training the {MADE.get(numbers['what'], numbers['what'])}, epoch {numbers['epoch']:.1f}", None
+        thing = MADE.get(numbers["what"], numbers["what"])
+        return f"before the clock starts: training the {thing}, epoch {numbers['epoch']:.1f}", None
     rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
     found = f"{numbers['failures']} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
     return f"{numbers['cases']} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done", None

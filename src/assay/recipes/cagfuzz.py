@@ -2,10 +2,12 @@
 
 from assay.recipes.recipe import Recipe
 
-# Paper: the pool takes in failures too, the extractor is VGG-19 with ImageNet weights, how many candidates are made of
-# a parent is not said, and any number of steps may lie between a test and its seed. Here: failures are stored and not
-# gone on from, since what is made of them fails as well; the extractor is a small net trained on the data at hand,
-# because the other is not always there (--set mutate.features=vgg19); ten candidates, and five steps at most.
+# Paper: the pool takes in failures too, and only tests with more active neurons count at all; the extractor is VGG-19
+# with ImageNet weights; how many candidates are made of a parent, and how often it is taken, is not said; a test may be
+# any number of steps from its seed; its code counts no pool, fc and flatten layers. Here: every failure that is like
+# its parent is stored, and none gone on from, since what is made of it fails as well; the extractor is a small net
+# trained on the data at hand, because the other is not always there (--set mutate.features=vgg19); ten candidates, five
+# times, for there are fifty ways to reconstruct an image; five steps at most; all layers count.
 CAGFUZZ = Recipe(
     name="cagfuzz",
     summary="Reconstructions by a CycleGAN that keep deep features; go on from those with more active neurons.",
@@ -15,7 +17,7 @@ CAGFUZZ = Recipe(
     score=("active",),
     keep=("outdoes(score=active)",),
     coverage="nc(threshold=0.1)",
-    schedule="pool(pick=time, mutants=5, depth=5)",
+    schedule="pool(pick=time, mutants=5, times=5, depth=5)",
     train="plain(epochs=5, schedule=constant)",
 )
 
@@ -27,7 +29,7 @@ CAGFUZZ_GLOBAL = Recipe(
     valid=("similar(least=0.9)",),
     keep=("gains",),
     coverage="nc(threshold=0.1)",
-    schedule="pool(pick=time, mutants=5, depth=5)",
+    schedule="pool(pick=time, mutants=5, times=5, depth=5)",
     train="plain(epochs=5, schedule=constant)",
 )
 
@@ -35,23 +37,23 @@ CAGFUZZ_GLOBAL = Recipe(
 CAGFUZZ_NOISE = Recipe(
     name="cagfuzz-noise",
     summary="CAGFuzz's loop with random noise, each as long as the change the generator makes: its control.",
-    mutate='nearest(of="noise_as(of=cyclegan)", candidates=10, top=5, features=reference)',
+    mutate="nearest(of=cyclegan, candidates=10, top=5, features=reference, control=noise)",
     valid=("similar(least=0.9)",),
     score=("active",),
     keep=("outdoes(score=active)",),
     coverage="nc(threshold=0.1)",
-    schedule="pool(pick=time, mutants=5, depth=5)",
+    schedule="pool(pick=time, mutants=5, times=5, depth=5)",
     train="plain(epochs=5, schedule=constant)",
 )
 
 CAGFUZZ_FGSM = Recipe(
     name="cagfuzz-fgsm",
     summary="CAGFuzz's loop with steps up the target's loss, each as long as the change the generator makes.",
-    mutate='nearest(of="fgsm_as(of=cyclegan)", candidates=10, top=5, features=reference)',
+    mutate="nearest(of=cyclegan, candidates=10, top=5, features=reference, control=fgsm)",
     valid=("similar(least=0.9)",),
     score=("active",),
     keep=("outdoes(score=active)",),
     coverage="nc(threshold=0.1)",
-    schedule="pool(pick=time, mutants=5, depth=5)",
+    schedule="pool(pick=time, mutants=5, times=5, depth=5)",
     train="plain(epochs=5, schedule=constant)",
 )

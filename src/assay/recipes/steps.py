@@ -26,9 +26,22 @@ def maybe(given: Any) -> tuple[Any, Params]:
 
 def change_one(chosen: dict[str, Any], field: str, parameter: str, value: Any) -> None:
     if parameter:
-        chosen[field][1][parameter] = value
+        _set(chosen[field][1], parameter, value)
     else:
         chosen[field] = step(value)
+
+
+def _set(params: Params, path: str, value: Any) -> None:
+    """A parameter, or with dots one of a stage that a parameter names: ``of.epochs``."""
+    name, _, rest = path.partition(".")
+    if not rest:
+        params[name] = value
+        return
+    if not isinstance(params.get(name), str):
+        raise UsageError(f"{name} names no stage here whose {rest} could be set; set it whole: {name}=STAGE(…)")
+    inner, own = step(params[name])
+    _set(own, rest, value)
+    params[name] = f"{inner}({', '.join(f'{key}={written(setting)}' for key, setting in own.items())})"
 
 
 def change_list(chosen: dict[str, Any], field: str, rest: str, value: Any) -> None:
@@ -45,7 +58,7 @@ def change_list(chosen: dict[str, Any], field: str, rest: str, value: Any) -> No
     if name not in chosen[field]:
         raise UsageError(f"{field} has no member {name!r}; {did_you_mean(name, chosen[field])}")
     if parameter:
-        chosen[field][name][2][parameter] = value
+        _set(chosen[field][name][2], parameter, value)
     elif field == "objective":
         chosen[field][name] = (number(value, f"weight of {name}"), *chosen[field][name][1:])
     else:

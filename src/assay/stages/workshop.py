@@ -14,8 +14,13 @@ from assay.stages.trainers.loop import Unwatched, Watch
 from assay.subjects.bench import Bench
 
 WORKSHOP = "workshop"  # where a bench keeps the one of its run
+REHEARSAL = "rehearsal"  # there while stages are only tried: nothing is made then
 
 Columns = dict[str, Tensor]
+
+
+class NotYet(Exception):
+    """In a rehearsal: all that comes before the making is right."""
 
 
 class Shown(NamedTuple):
@@ -49,7 +54,9 @@ def made(
     fits: Callable[[Columns], bool],
     show: Callable[[Columns], Shown],
 ) -> Columns:
-    """The thing of that key, as tensors by name; ``what`` is its kind, one word."""
+    """The thing of that key, as tensors by name; ``what`` is its kind, one word. NotYet in a rehearsal."""
+    if REHEARSAL in bench.kept:
+        raise NotYet
     return bench.once(f"{what} {key}", lambda: _found_or_made(bench.kept.get(WORKSHOP), what, key, make, fits, show))
 
 

@@ -153,6 +153,21 @@ def test_who_joins(parameters: dict[str, Any], joins: list[bool]) -> None:
     assert not bool(pool(**parameters).joins(~kept, failing, depth).any())
 
 
+def test_who_was_taken_often_enough_waits_until_everyone_was() -> None:
+    """Without it the newest keep all the weight of an old run, and a generator makes the same of them again."""
+    entered = torch.tensor([0.0, 0.0, 50.0, 50.0], dtype=torch.float64)
+
+    def picked(taken: list[int], times: int) -> set[int]:
+        how = pool(pick="time", times=times)
+        drawn = [how.pick(_at(entered, 60.0)._replace(taken=torch.tensor(taken)), 2, Stream(i)) for i in range(20)]
+        return set(torch.cat(drawn).tolist())
+
+    assert picked([0, 0, 9, 9], times=0) == {2, 3}
+    assert picked([0, 0, 5, 4], times=5) <= {0, 1, 3}
+    assert picked([0, 0, 5, 5], times=5) == {0, 1}
+    assert picked([5, 5, 5, 5], times=5) == {2, 3}  # all are spent: it begins again
+
+
 def _at(entered: torch.Tensor, now: float) -> Members:
     none = torch.zeros(len(entered), dtype=torch.int64)
     return Members(none, none, entered, now, 0)

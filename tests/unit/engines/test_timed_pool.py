@@ -56,7 +56,7 @@ def test_who_joins_has_more_active_neurons_than_its_parent(digits_model: str) ->
     assert joined.info["active"].tolist() == counts[number].tolist()
     depth = torch.cat([torch.zeros(len(seeds), dtype=torch.int64), joined.info["depth"]])
     assert bool((depth[number] == depth[parent] + 1).all())
-    assert int(depth.max()) == 2  # as deep as it may, and no deeper
+    assert int(depth.max()) == 1  # what is made of these is as deep as it may, and would be taken for nothing
     assert bool((target(joined.x).argmax(1) == joined.y).all())  # failures are stored, not gone on from
 
 

@@ -17,7 +17,9 @@ def test_images_are_halved_down_to_about_four_pixels(side: int, depth: int) -> N
 
 @pytest.mark.parametrize("shape", [(64,), (1, 7, 28), (1, 28, 7), (28, 28)])
 def test_vectors_and_small_images_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"sides of 8 pixels or more, and inputs are " + "×".join(map(str, shape))):
+    with pytest.raises(
+        UsageError, match=r"sides of 8 pixels or more, and inputs are (vectors of )?" + "×".join(map(str, shape))
+    ):
         depth_of(shape)
 
 

@@ -1,5 +1,6 @@
 """The choice among candidates by deep features, and the filter that reads what it measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from assay.engines.fuzz import fuzz
 from assay.stages.extractors import features_of
 from assay.stages.extractors.similarity import cosine
 from assay.stages.filters.similar import similar
-from assay.stages.mutators.nearest import nearest
+from assay.stages.mutators.nearest import _sets_before, nearest
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Bench
 from assay.subjects.data.load import load_data
@@ -256,3 +257,35 @@ def test_similar_refuses_what_nobody_measured_and_what_is_no_cosine(bench: Bench
             similar(bench, at([[1.0, 0.0]], line_cosine=torch.ones(1)), least=least)
     with pytest.raises(UsageError, match="of is one of parent, root; got 'seed'"):
         similar(bench, at([[1.0, 0.0]]), of="seed")
+
+
+@pytest.mark.parametrize(("mutants", "top"), [(5, 3), (10, 5), (5, 5), (2, 5)])
+def test_a_parent_taken_again_meets_candidates_that_are_new_to_it(mutants: int, top: int) -> None:
+    """Sets of candidates are counted, not takings, whatever ``mutants`` is beside ``top``."""
+    x, none = Cases.of(torch.rand(2, 1, 6, 6)), torch.zeros(2, dtype=torch.int64)
+    seen = []
+    for taken in range(4):
+        before = _sets_before(x.note(taken=none + taken, tried=none + taken * mutants), top)
+        seen += [int(before[0]) + done // top for done in range(0, mutants, top)]
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("control", ["noise", "fgsm"])
+def test_a_control_is_as_far_away_as_the_mutator_it_stands_for(control: str, bench: Bench, tools: Path) -> None:
+    cases, plain = at([[0.5, 0.5], [0.4, 0.6], [0.5, 0.3]]), f"{tools}:plain"
+    cases = replace(cases, y=torch.tensor([0, 1, 0]))
+
+    def made(control: str) -> Tensor:
+        return nearest(
+            bench, cases, rng=rows(3), of=f"{tools}:listed", candidates=1, top=1, features=plain, control=control
+        ).x
+
+    # Its first candidate is the corner (1, 1): both are as long as the way there, or end at a bound.
+    lengths = [(x - cases.x).norm(dim=1) for x in (made(""), made(control))]
+    assert bool((lengths[1] <= lengths[0] + 1e-5).all())
+    assert torch.allclose(lengths[0], torch.tensor([0.7071, 0.7211, 0.8602]), atol=1e-4)
+    inside = (made(control) > 0).all(1) & (made(control) < 1).all(1)
+    assert torch.allclose(lengths[1][inside], lengths[0][inside], rtol=1e-4)
+    assert not torch.allclose(made(""), made(control), atol=1e-3)
+    with pytest.raises(UsageError, match="control is noise or fgsm"):
+        made("luck")

@@ -84,12 +84,12 @@ def _failures(folder: Store) -> Cases | None:
         return None
 
 
-def _sheets(folder: Store, out: Path) -> list[str]:
-    """Pictures of what the run fitted, laid beside the page."""
+def _sheets(folder: Store, out: Path) -> dict[str, str]:
+    """Pictures of what the run fitted, laid beside the page, and what they show."""
     sheets = sheets_of(folder)
-    for name, content in sheets.items():
+    for name, (content, _) in sheets.items():
         write_atomic(out / "images" / name, content)
-    return [f"images/{name}" for name in sheets]
+    return {f"images/{name}": text for name, (_, text) in sheets.items()}
 
 
 def _unlabelled(found: Found, models: Models) -> dict[str, str]:

@@ -123,7 +123,9 @@ class Aeg:
     def _untrained(self) -> Generator:
         """A net of the form of all of them."""
         making = self.facts["making"]
-        return Generator(self.shape[0], depth_of(self.shape), int(making["width"]), bool(making["first_norm"]))
+        return Generator(
+            self.shape[0], depth_of(self.shape), int(making["width"]), bool(making.get("first_norm", True))
+        )
 
     def _scaled(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:

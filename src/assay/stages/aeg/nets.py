@@ -19,7 +19,7 @@ def depth_of(shape: tuple[int, ...]) -> int:
     [1, 3, 3, 4, 4]
     """
     if len(shape) != 3 or min(shape[1:]) < LEAST_SIDE:
-        form = "×".join(map(str, shape))
+        form = f"vectors of {shape[0]} numbers" if len(shape) == 1 else "×".join(map(str, shape))
         raise UsageError(f"the generator makes images with sides of {LEAST_SIDE} pixels or more, and inputs are {form}")
     return max(1, min(DEEPEST, round(math.log2(min(shape[1:]) / 4))))
 

@@ -48,9 +48,17 @@ def aeg_of(bench: Bench, making: Making) -> Aeg:
 
     def opened() -> Aeg:
         columns = workshop.made(bench, WHAT, key, make, fits, lambda kept: shown(Aeg.of(kept), data))
-        return replace(Aeg.of(columns).to(where), chunks=bench.chunks)
+        return named(bench, replace(Aeg.of(columns).to(where), chunks=bench.chunks))
 
     return bench.once(f"{WHAT} opened {key}", opened)
+
+
+def named(bench: Bench, aeg: Aeg) -> Aeg:
+    """The generator, named to whoever asked for the work."""
+    error = aeg.facts.get("measured", {}).get("cycle_error")
+    how_good = "" if error is None else f", cycle error {error:.3f} of the range"
+    bench.tell({"generator": f"{aeg.name}{how_good} ({aeg.fingerprint()})"})
+    return aeg
 
 
 def key_of(data: Data, making: Making) -> str:
@@ -79,7 +87,9 @@ def trained(data: Data, making: Making, device: torch.device, watch: Watch, chun
     assert isinstance(made, CycleGan)
     facts = _facts(data, rows, making)
     generator = Aeg(*_snapshots(made), facts, chunks or Chunks())
-    facts |= {"measured": measured(generator, held.x), "log": noted.log}
+    # Without its clock, so that the same training gives the same bytes.
+    log = [{name: value for name, value in row.items() if name != "seconds"} for row in noted.log]
+    facts |= {"measured": measured(generator, held.x), "log": log}
     return generator
 
 
@@ -167,8 +177,8 @@ def measured(aeg: Aeg, x: Tensor) -> dict[str, float]:
     unit = unit_range(x, aeg.bounds)
     pairs = [(made, unit_range(made, aeg.bounds)) for made in both]
     told["cycle_error"] = sum(float((made - x).abs().mean()) for made in both) / 2 / (high - low)
-    told["l2"] = sum(float(norms.size(made - x, "l2").mean()) for made in both) / 2
-    told["linf"] = sum(float(norms.size(made - x, "linf").mean()) for made in both) / 2
+    for norm in ("l2", "linf"):  # in the range 0 to 1, like the error
+        told[norm] = sum(float(norms.size(made - x, norm).mean()) for made in both) / 2 / (high - low)
     told["ssim"] = sum(float(ssim(seen, unit).mean()) for _, seen in pairs) / 2
     return {name: round(value, 6) for name, value in told.items()}
 

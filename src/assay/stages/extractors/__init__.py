@@ -70,7 +70,9 @@ def _made(bench: Bench, extractor: Bound) -> Features:
     trial = found(trial_of(bench.target.spec, bench.target.device))
     if not bool(trial.isfinite().all()):
         raise UsageError(f"{found.name} gives NaN or infinity; it does not fit these inputs or is broken")
-    bench.tell({"features": found.name})
+    if torch.equal(trial[0], trial[1]):
+        raise UsageError(f"{found.name} gives different inputs the same features, so that everything would be alike")
+    bench.tell({"features": f"{found.name} ({found.fingerprint})"})
     return found
 
 

@@ -18,7 +18,7 @@ from assay.stages.extractors import Features, digest_of, place_of
 from assay.stages.trainers.loop import Watch, accuracy
 from assay.stages.trainers.plain import plain
 from assay.stages.workshop import Columns, Shown, made
-from assay.subjects.bench import Bench, Data, Splits, with_validation
+from assay.subjects.bench import VALIDATION_SHARE, Bench, Data, Splits, cut
 from assay.subjects.observer import Observer
 from assay.subjects.sources.load import load_target, new_net, user_net
 from assay.subjects.sources.module import normalised, probed
@@ -42,9 +42,12 @@ def reference(
     """
     if epochs < 1 or steps < 0:
         raise UsageError(f"reference: epochs from 1 up, steps not negative; got {epochs}, {steps}")
-    net, name = (
-        _training(bench, model, epochs, steps, seed).net(bench) if _is_bare(model) else (_loaded(bench, model), model)
-    )
+    if _is_bare(model):
+        how = _training(bench, model, epochs, steps, seed)
+        Observer.of([how.untrained(bench)], layer)  # a layer that is not there is refused before the training
+        net, name = how.net(bench)
+    else:
+        net, name = _loaded(bench, model), model
     observer = Observer.of([net], layer)
     if not observer.neurons:
         raise UsageError(f"reference: layer {layer!r} has no numbers; use last or name layers")
@@ -93,7 +96,11 @@ def _training(bench: Bench, model: str, epochs: int, steps: int, seed: int) -> "
         raise UsageError(f"a reference net is trained on labelled cases, and {data.name} has none; {INSTEAD}")
     if not bool(labelled.all()):
         data = Data(data.name, Cases.of(data.cases.x[labelled], data.cases.y[labelled]), data.spec)
-    splits = with_validation(Splits(data.name, train=data))
+    count = round(len(data) * VALIDATION_SHARE)
+    if not count:
+        raise UsageError(f"{data.name} has {len(data)} cases, too few to train a reference net; {INSTEAD}")
+    train, val = cut(data, (f"{data.name}, learned from", f"{data.name}, kept back"), count)
+    splits = Splits(data.name, train=train, val=val)
     return _Training(
         model, splits, data, max(epochs, math.ceil(steps / math.ceil(len(splits.part("train")) / BATCH))), seed
     )
@@ -108,6 +115,11 @@ class _Training:
     data: Data
     epochs: int
     seed: int
+
+    def untrained(self, bench: Bench) -> Target:
+        """The net before its training."""
+        place = place_of(bench)
+        return probed(self._fresh().to(place).eval(), self.data.spec, place)
 
     def net(self, bench: Bench) -> tuple[Target, str]:
         """The trained net and what to call it."""

@@ -10,7 +10,9 @@ from assay.core.errors import UsageError
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.aeg import Aeg, Making, aeg_of
+from assay.stages.aeg.domains import domains
 from assay.stages.aeg.nets import depth_of
+from assay.stages.aeg.training import named
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Bench
 from assay.subjects.sources.load import pick_device
@@ -65,7 +67,11 @@ def cyclegan(
     )
     making.check()
     depth_of(bench.target.spec.shape)  # refuses what is no image
+    if aeg and making != Making():
+        raise UsageError(f"cyclegan: {aeg} is a generator that is made already; leave the other parameters out")
     if not len(cases) and not aeg:
+        if bench.training is not None:
+            domains(bench.training, making)  # refuses classes that are not there
         return cases.x.clone()  # a rehearsal, for which nothing is trained
     maker = _opened(bench, aeg) if aeg else aeg_of(bench, making)
     numbers = cases.info.get("candidate")
@@ -78,6 +84,8 @@ def _opened(bench: Bench, path: str) -> Aeg:
     """The generator of a file, for inputs of this target."""
 
     def load() -> Aeg:
+        if not Path(path).is_file():
+            raise UsageError(f"there is no generator {path}; make it: assay aeg DATA --out {path}")
         maker, spec = Aeg.load(Path(path)), bench.target.spec
         if maker.shape != spec.shape or maker.bounds != spec.bounds:
             raise UsageError(
@@ -86,7 +94,7 @@ def _opened(bench: Bench, path: str) -> Aeg:
             )
         maker.chunks = bench.chunks
         device: torch.device = pick_device() if isinstance(bench.target, Asked) else bench.target.device
-        return maker.to(device)
+        return named(bench, maker.to(device))
 
     return bench.once(f"aeg file {path}", load)
 

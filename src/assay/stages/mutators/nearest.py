@@ -12,9 +12,11 @@ from assay.core.registry import Bound, bind, register
 from assay.core.specs import step
 from assay.stages.extractors import Features, extractor_of, features_of
 from assay.stages.extractors.similarity import cosine
+from assay.stages.workshop import REHEARSAL, NotYet
 from assay.subjects.bench import Bench
 from assay.subjects.target import START, require
 
+CONTROLS = {"": "", "noise": "noise_as", "fgsm": "fgsm_as"}
 SAME = -1.0  # the similarity noted of a candidate that is the case itself, or another candidate once more
 LANE, LINE = "lane_", "line_"
 
@@ -29,30 +31,30 @@ def nearest(
     candidates: int = 10,
     top: int = 5,
     features: str = "reference",
+    control: str = "",
 ) -> Cases:
     """One after the other the ``top`` of ``candidates`` mutants by ``of`` whose features are most like the case's own.
 
     Candidates are made when a lane begins with a case, and again whenever all of the ``top`` were handed out; the
     mutator is told which candidate it makes in the column ``candidate``, which grows when a case is taken again.
-    A candidate that changes nothing, or that an earlier one is equal to, comes last.
+    A candidate that changes nothing, or that an earlier one is equal to, comes last. With a ``control`` each candidate
+    is replaced by one as far from the case: ``noise`` in a random direction, ``fgsm`` up the target's loss.
 
     Columns: ``line_cosine`` the similarity (cosine) to the case it was made of, ``line_root`` that to the root of the
     line; ``lane_x``, ``lane_cosine`` and ``lane_root`` what is still to be handed out.
     """
     if not 1 <= top <= candidates:
         raise UsageError(f"nearest: top from 1 up to candidates; got top={top}, candidates={candidates}")
-    make = _inner(bench, of)
-    extractor_of(features)  # a wrong name is refused before anything is made
+    make = _inner(bench, of, control)
+    # Before anything is made: what cannot work is refused in the rehearsal, and else before a generator is trained.
+    found = _extractor(bench, features, some=bool(len(cases)))
     done = cases.info.get("step", torch.zeros_like(cases.origin))
-    taken = cases.info.get("taken", torch.zeros_like(cases.origin))
     rows = _to_make(cases, done, top)
     lanes = {name: values for name, values in cases.info.items() if name.startswith(LANE)}
     if len(rows) or not len(cases):
         chosen = cases.drop(*lanes)[rows]
-        number = (taken + done // top)[rows] * candidates
+        number = (_sets_before(cases, top) + done // top)[rows] * candidates
         columns = _candidates(bench, make, chosen, number, rng[rows], candidates)
-        # No cases, no features: a rehearsal fits nothing.
-        found = features_of(bench, features) if len(rows) else None
         lanes = _laid(lanes, len(cases), rows, _best(bench, found, chosen, columns, top))
     at = torch.arange(len(cases), device=cases.x.device), done % top
     handed = {name.removeprefix(LANE): values[at] for name, values in lanes.items()}
@@ -61,9 +63,32 @@ def nearest(
     return cases.with_x(x).note(**lanes, **lines)
 
 
-def _inner(bench: Bench, of: str) -> Bound:
+def _sets_before(cases: Cases, top: int) -> Tensor:
+    """How many sets of candidates were made of each case when it was taken before, (N,)."""
+    taken = cases.info.get("taken", torch.zeros_like(cases.origin))
+    each = cases.info.get("tried", taken * top) // taken.clamp_min(1)  # cases made every time
+    return taken * ((each + top - 1) // top)  # a set that was begun is done with
+
+
+def _extractor(bench: Bench, features: str, *, some: bool) -> Features | None:
+    """The features; None where there are no cases and they would have to be trained first."""
+    extractor_of(features)
+    if not some and REHEARSAL not in bench.kept:
+        return None
+    try:
+        return features_of(bench, features)
+    except NotYet:
+        return None
+
+
+def _inner(bench: Bench, of: str, control: str) -> Bound:
     """The mutator that makes candidates; refused where it cannot work on this target."""
+    if control not in CONTROLS:
+        raise UsageError(f"nearest: control is {' or '.join(filter(None, CONTROLS))}, or nothing; got {control!r}")
     name, params = step(of)
+    bind("mutator", name, params)
+    if control:
+        name, params = CONTROLS[control], {"of": of}
     make = bind("mutator", name, params)
     require(bench.target, set(make.entry.needs) - {START}, f"mutator {make.entry.name!r}")
     return make

@@ -58,6 +58,11 @@ class Pooled(Schedule, Protocol):
         """Cases the pool holds beside the seeds."""
         ...
 
+    @property
+    def mutants(self) -> int:
+        """Cases made of a parent each time it is taken."""
+        ...
+
     def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
         """The parents to work next, (n,) places in the pool."""
         ...

@@ -12,6 +12,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.schedules import Members, Next, standing
 
+_BEHIND = 1e12  # more than any mark: who was taken often enough comes after everyone who was not
 PICKS = ("prob", "uniform", "recent", "last", "time")
 
 
@@ -26,6 +27,7 @@ def pool(
     least: float = 0.3,
     newest: int = 5,
     temperature: float = 1.0,
+    times: int = 0,
     depth: int = 0,
     failing: bool = False,
 ) -> "Pool":
@@ -35,8 +37,10 @@ def pool(
     times it was taken before; ``uniform``; ``recent``: the ``newest`` ones and one drawn from all, uniformly
     (TensorFuzz); ``last``: the newest that is left, and one that gained nothing is not taken again (DeepTest);
     ``time``: with probability proportional to exp(-age / temperature), the age in rounds over the seeds, none twice in
-    a unit (CAGFuzz). Beside the seeds the pool holds ``most`` cases, of which the oldest go first. With a ``depth``,
-    cases further than that many steps from their seed do not join; with ``failing``, failures join too.
+    a unit (CAGFuzz), and where ``times`` says so none more often than that while others are left: for a mutator that
+    makes the same again. Beside the seeds the pool holds ``most`` cases, of which the oldest go first. With a
+    ``depth``, no case is more steps away from its seed: those that are so many do not join. With ``failing``, failures
+    join too.
     """
     if pick not in PICKS:
         raise UsageError(f"pool: pick is one of {', '.join(PICKS)}; got {pick!r}")
@@ -46,9 +50,11 @@ def pool(
         raise UsageError(
             f"pool: 0 < least <= first <= 1 and decay above 0; got least={least}, first={first}, decay={decay}"
         )
-    if not 0 < temperature < math.inf or depth < 0:
-        raise UsageError(f"pool: temperature must be above 0 and depth not negative; got {temperature}, {depth}")
-    return Pool(pick, mutants, most, first, decay, least, newest, temperature, depth, failing)
+    if not 0 < temperature < math.inf or depth < 0 or times < 0:
+        raise UsageError(
+            f"pool: temperature must be above 0, times and depth not negative; got {temperature}, {times}, {depth}"
+        )
+    return Pool(pick, mutants, most, first, decay, least, newest, temperature, times, depth, failing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class Pool:
     least: float
     newest: int
     temperature: float
+    times: int
     depth: int
     failing: bool
 
@@ -72,7 +79,8 @@ class Pool:
 
     def joins(self, kept: Tensor, failing: Tensor, depth: Tensor) -> Tensor:
         good = kept if self.failing else kept & ~failing
-        return good & (depth < self.depth) if self.depth else good
+        # What is made of a member is one step further than it: a member at the last step would be taken for nothing.
+        return good & (depth + 1 < self.depth) if self.depth else good
 
     def pick(self, members: Members, n: int, rng: Stream) -> Tensor:
         """The parents to work next, (n,) places in the pool; the same one may come more than once."""
@@ -113,6 +121,8 @@ class Pool:
         uniform = torch.rand(len(members.taken), generator=draw, dtype=torch.float64)
         noise = -torch.log(-torch.log(uniform.clamp(1e-300, 1 - 1e-16)))
         marks = recency(members.entered, members.now, self.temperature) + noise
+        if self.times:  # the newest have nearly all the weight: without an end to it they would keep it for ever
+            marks -= _BEHIND * (members.taken // self.times)
         order = marks.argsort(descending=True, stable=True)
         return order.repeat(-(-n // len(order)))[:n]
 
