@@ -26,7 +26,7 @@ def test_a_generator_and_its_samples(tmp_path: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     for text in ("g.safetensors", "g.png", "18 of 3 snapshots", "120 images kept back", "cycle error", "SSIM"):
         assert text in shown
-    assert "--set 'mutate.of=cyclegan(aeg=g.safetensors)'" in shown
+    assert "--set mutate.of.aeg=g.safetensors" in shown
     assert Path("g.png").read_bytes().startswith(b"\x89PNG")
     assert not Path("g.state.safetensors").exists()
     made = Aeg.load(Path("g.safetensors"))

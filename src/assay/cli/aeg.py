@@ -62,7 +62,7 @@ def aeg(
         )
     )
     typer.echo(
-        f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set 'mutate.of=cyclegan(aeg={done.out})'"
+        f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}"
     )
 
 
