@@ -61,9 +61,7 @@ def aeg(
             }
         )
     )
-    typer.echo(
-        f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}"
-    )
+    typer.echo(f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}")
 
 
 def _params(sets: list[str]) -> dict[str, Any]:
