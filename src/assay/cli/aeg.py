@@ -30,7 +30,7 @@ def aeg(
     from assay.stages.aeg.sheet import CAPTION
 
     show_notices(quiet=quiet or json)
-    params = _params(sets or [])
+    params = options.settings(sets or [], "epochs=8")
     epochs = making_of(params, seed).epochs
     with Screen("aeg", lambda numbers: _line(numbers, epochs), quiet=quiet) as screen:
         done = make_aeg(
@@ -62,19 +62,6 @@ def aeg(
         )
     )
     typer.echo(f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}")
-
-
-def _params(sets: list[str]) -> dict[str, Any]:
-    from assay.core.errors import UsageError
-    from assay.core.specs import value
-
-    params: dict[str, Any] = {}
-    for text in sets:
-        key, sign, content = text.partition("=")
-        if not sign:
-            raise UsageError(f"--set takes key=value, such as epochs=8, got {text!r}")
-        params[key.strip()] = value(content)
-    return params
 
 
 def _line(numbers: Mapping[str, Any], epochs: int) -> tuple[str, float]:

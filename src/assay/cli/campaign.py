@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.cli.options import settings
 from assay.core.errors import UsageError
-from assay.core.specs import did_you_mean, step, value
+from assay.core.specs import did_you_mean, step
 from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS
 from assay.recipes.steps import without
 
@@ -87,13 +88,7 @@ def campaign_of(
     for field in LISTS:
         if field in tables["recipe"]:
             stages[field] = without(field, tables["recipe"][field], over)
-    changes: dict[str, Any] = {}
-    for text in sets:
-        key, sign, content = text.partition("=")
-        if not sign:
-            raise UsageError(f"--set takes key=value, such as schedule.steps=100, got {text!r}")
-        changes[key.strip()] = value(content)
-    return Campaign(tables, stages | changes)
+    return Campaign(tables, stages | settings(sets, "schedule.steps=100"))
 
 
 def _read(file: str) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Options that several verbs share, so that they read the same everywhere."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,3 +78,17 @@ def show_spent(
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout; NaN never gets out."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def settings(sets: Sequence[str], example: str) -> dict[str, Any]:
+    """The values of every ``--set key=value``."""
+    from assay.core.errors import UsageError
+    from assay.core.specs import value
+
+    found: dict[str, Any] = {}
+    for text in sets:
+        key, sign, content = text.partition("=")
+        if not sign:
+            raise UsageError(f"--set takes key=value, such as {example}, got {text!r}")
+        found[key.strip()] = value(content)
+    return found
