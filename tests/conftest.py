@@ -1,6 +1,8 @@
 """Shared by all tests: small models with known answers, and a net trained once."""
 
-from collections.abc import Callable
+import os
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,23 @@ from assay.core.cases import InputSpec
 from assay.subjects.sources.module import ModuleTarget
 
 torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
+
+_OFFLINE = Path(__file__).parent / "helpers" / "offline"
+runpy.run_path(str(_OFFLINE / "sitecustomize.py"))  # here, and by its name in every process that a test starts
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_OFFLINE), os.environ.get("PYTHONPATH"))))
+
+
+@pytest.fixture(autouse=True)
+def _offline(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No test, and no process a test starts, asks for another machine, unless it is marked to try."""
+    log = tmp_path_factory.mktemp("network") / "asked"
+    monkeypatch.setenv("ASSAY_TEST_NETWORK", str(log))
+    yield
+    asked = log.read_text() if log.exists() else ""
+    tries = request.node.get_closest_marker("tries_network") is not None
+    assert bool(asked) == tries, f"asked for other machines:\n{asked}" if asked else "marked, but asked for none"
 
 
 @pytest.fixture(autouse=True)

@@ -1,21 +1,18 @@
 """``assay serve`` and the verbs that ask it, as a user types them."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.cli import run
+from served import served
 
 Assay = Callable[..., str]
 
@@ -32,20 +29,6 @@ def assay(capsys: pytest.CaptureFixture[str]) -> Assay:
     return typed
 
 
-@contextmanager
-def serving(*arguments: str, ends_by: signal.Signals = signal.SIGINT, **environment: str) -> Iterator[str]:
-    """``assay serve`` on a free port; its address. It must end with 0."""
-    base = [sys.executable, "-m", "assay", "serve", *arguments, "--port", "0", "--json"]
-    with subprocess.Popen(base, stdout=subprocess.PIPE, text=True, env=os.environ | environment) as child:
-        assert child.stdout is not None
-        told = "".join(iter(child.stdout.readline, "}\n")) + "}"
-        try:
-            yield json.loads(told)["url"]
-        finally:
-            child.send_signal(ends_by)
-            assert child.wait(20) == 0
-
-
 def described(url: str, token: str = "") -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as reply:
@@ -55,7 +38,7 @@ def described(url: str, token: str = "") -> dict[str, Any]:
 
 def test_a_served_model_is_evaluated_and_fuzzed(digits_model: str, assay: Assay) -> None:
     square = ["--data", "digits/test[:12]", "--suite", "square(queries=20)", "--eps", "0.2", "--json", "--quiet"]
-    with serving(digits_model) as url:
+    with served(digits_model) as url:
         assert described(url)["gives"] == "probabilities"
         black = json.loads(assay("eval", url, *square, "--queries", "1000"))
         white = json.loads(assay("eval", digits_model, *square))
@@ -76,7 +59,7 @@ def test_a_served_model_is_evaluated_and_fuzzed(digits_model: str, assay: Assay)
 
 def test_labels_alone_allow_what_needs_labels(digits_model: str, assay: Assay) -> None:
     data = ["--data", "digits/test[:6]", "--eps", "0.3"]
-    with serving(digits_model, "--labels", ends_by=signal.SIGTERM) as url:
+    with served(digits_model, "--labels", ends_by=signal.SIGTERM) as url:
         assert described(url)["gives"] == "labels"
         refused = assay("eval", url, *data, "--suite", "black-box", "--save", "none", code=4)
         assert "needs prob" in refused
@@ -95,7 +78,7 @@ def test_labels_alone_allow_what_needs_labels(digits_model: str, assay: Assay) -
 
 def test_a_token_guards_it_and_shows_nowhere(digits_model: str, assay: Assay, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ["--data", "digits/test[:6]", "--suite", "corruptions", "--save", "kept"]
-    with serving(digits_model, ASSAY_TOKEN="s3cret-token") as url:
+    with served(digits_model, ASSAY_TOKEN="s3cret-token") as url:
         with pytest.raises(urllib.error.HTTPError, match="401"):
             described(url)
         assert described(url, "s3cret-token")["assay"] == 1

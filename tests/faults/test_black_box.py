@@ -11,8 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from assay.subjects.data.load import load_data
 from assay.subjects.sources.load import load_target
 from faulty_server import FAULTS, FINE, FaultyServer, faulty
 from locks import at_work
+from served import served
 
 Shares = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -154,24 +154,10 @@ def rows_of(told: dict[str, Any]) -> list[int]:
     return rows
 
 
-@contextmanager
-def served(model: str) -> Iterator[str]:
-    """``assay serve`` at work; its address."""
-    base = [sys.executable, "-m", "assay", "serve", model, "--port", "0", "--batch", "32"]
-    with subprocess.Popen([*base, "--json", "--quiet"], stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            told = "".join(iter(child.stdout.readline, "}\n")) + "}"
-            yield json.loads(told)["url"]
-        finally:
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(10) == 0
-
-
 def test_a_run_stops_at_its_budget_and_goes_on_to_the_same_order(digits_model: str, tmp_path: Path) -> None:
     """Against ``assay serve``: first by itself, then through one that spoils what it says."""
     pool_and_training(tmp_path)
-    with served(digits_model) as url:
+    with served(digits_model, "--batch", "32", "--quiet", ends_by=signal.SIGTERM) as url:
         alone = done(url, "alone", 20_000)
         assert alone["complete"]
         bare = alone["queries"]["asked"]

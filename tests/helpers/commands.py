@@ -63,20 +63,21 @@ def assay(
 
 def tree(folder: Path) -> dict[str, bytes | None]:
     """Everything below a folder: files with their content, links with where they lead."""
-    return {
-        str(path.relative_to(folder)): os.readlink(path).encode()
-        if path.is_symlink()
-        else path.read_bytes()
-        if path.is_file()
-        else None
-        for path in sorted(folder.rglob("*"))
-    }
+
+    def content(path: Path) -> bytes | None:
+        if path.is_symlink():
+            return bytes(path.readlink())
+        return path.read_bytes() if path.is_file() else None
+
+    return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*"))}
 
 
 def work_of(run: Path) -> dict[str, bytes]:
     """What a run has committed, to compare with another: everything but clocks, locks and what was set aside."""
     skipped = ("quarantine/", "report/", "LOCK", "stats.json", "environment.json")
-    return {name: content for name, content in tree(run).items() if content is not None and not name.startswith(skipped)}
+    return {
+        name: content for name, content in tree(run).items() if content is not None and not name.startswith(skipped)
+    }
 
 
 class Child:
