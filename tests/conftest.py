@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from assay.core.cases import InputSpec
 from assay.subjects.sources.module import ModuleTarget
 
 torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
+# What a shell starts in the background ignores Ctrl-C, and so do its children: tests of Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _OFFLINE = Path(__file__).parent / "helpers" / "offline"
 runpy.run_path(str(_OFFLINE / "sitecustomize.py"))  # here, and by its name in every process that a test starts

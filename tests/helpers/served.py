@@ -23,6 +23,7 @@ def served(*arguments: str, ends_by: signal.Signals = signal.SIGINT, **environme
             told += line
         try:
             yield json.loads(told)["url"]
-        finally:
             child.send_signal(ends_by)
             assert child.wait(20) == 0
+        finally:
+            child.kill()  # leaving waits for it
