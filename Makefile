@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
+.PHONY: help setup demo test lint faults audit reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -30,15 +30,18 @@ demo: $(READY)   ## train, attack, fuzz, fine-tune and report on the embedded di
 	$(BIN)/assay demo
 
 lint: $(READY)   ## ruff and mypy, strict
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/mypy
 
 test: lint       ## what CI runs: lint, types and every fast test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
-faults: $(READY) ## kills, full disks, hostile files: real subprocesses
-	$(BIN)/pytest tests/faults
+faults: $(READY) ## kills, full disks, hostile files, unruly models: the long tests, in real processes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults
+
+audit: $(READY)  ## known holes, pins and licences of what we depend on, dangerous calls in what we wrote
+	$(BIN)/python tools/audit.py
 
 reference: $(VENV)/.peers ## agreement with other libraries (minutes; on MNIST too where $$ASSAY_DATA has it)
 	$(BIN)/pytest tests/reference

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from assay.core.allocator import keep_blocks
 from assay.core.cases import InputSpec
+from assay.core.chunks import Chunks
 from assay.core.registry import bind
 from assay.core.specs import split, step
 from assay.stages.coverage import Coverage
@@ -59,7 +60,7 @@ def begun(target: ModuleTarget, texts: str, x: Tensor) -> tuple[Observer, dict[s
 def passing(target: ModuleTarget, texts: str, x: Tensor, batches: list[Tensor]) -> Callable[[], object]:
     """One pass of the next batch with the criteria updated, as `assay coverage` does it."""
     observer, coverages = begun(target, texts, x)
-    work, turns = Pass(observer, list(coverages.values()), len(x)), itertools.cycle(batches)
+    work, turns = Pass(observer, list(coverages.values()), Chunks(len(x))), itertools.cycle(batches)
     return lambda: work(next(turns))
 
 
@@ -90,7 +91,7 @@ def overhead(device: torch.device, batch: int, repeats: int) -> int:
     with torch.no_grad(), target.ready():
         bare: dict[str, Callable[[], object]] = {"bare pass": lambda: target(batches[0])}
         watched, blind = Observer.of([target], "auto"), Observer.of([target], "none")
-        alone, neurons = (Pass(observer, [], batch) for observer in (blind, watched))
+        alone, neurons = (Pass(observer, [], Chunks(batch)) for observer in (blind, watched))
         jobs = bare | {
             "the same, a graph on a GPU": lambda: alone(batches[0]),
             "with neurons": lambda: neurons(batches[0]),
@@ -112,7 +113,7 @@ def soak(device: torch.device, batch: int, count: int) -> int:
     target = made("lenet5", (1, 28, 28), device)
     rng = torch.Generator(device).manual_seed(0)
     observer, coverages = begun(target, SOAKED, torch.rand(batch, 1, 28, 28, generator=rng, device=device))
-    work = Pass(observer, list(coverages.values()), batch)
+    work = Pass(observer, list(coverages.values()), Chunks(batch))
     told: list[tuple[int, int, int]] = []
     print(f"LeNet-5, {count} batches of {batch}, {observer.text()}; MB held by each criterion and by the process")
     with torch.no_grad(), target.ready():

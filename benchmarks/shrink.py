@@ -1,6 +1,6 @@
 """How long shrinking takes: 256 cases of 28×28, a planted model that looks at three pixels, and LeNet-5.
 
-    python benchmarks/shrink.py [MODEL] [--data mnist/test] [--cases 256] [--eps 0.2] [--by auto] [--threads 2]
+    python benchmarks/shrink.py [MODEL] [--data mnist/test] [--cases 256] [--eps 0.2] [--by blocks,pixels] [--threads 2]
 
 The cases of LeNet-5 are what PGD makes of inputs it gets right; where no MODEL is given, one is trained for an epoch
 on the training part of the data. Exit 1 where a case of the planted model differs from its seed in anything but the
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--data", default="mnist/test")
     parser.add_argument("--cases", type=int, default=256)
     parser.add_argument("--eps", type=float, default=0.2)
-    parser.add_argument("--by", default="auto")
+    parser.add_argument("--by", default="blocks,pixels")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -38,6 +38,8 @@ _HOME = {
     "make_aeg": "assay.engines.aeg",
     "prioritise": "assay.engines.prioritise",
     "register": "assay.core.registry",
+    "replay": "assay.engines.replay",
+    "Replayed": "assay.engines.replay",
     "report": "assay.outputs.report.build",
     "select": "assay.engines.select",
     "shrink": "assay.engines.shrink",
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from assay.engines.hardened import Hardened as Hardened
     from assay.engines.prioritise import Prioritised as Prioritised
     from assay.engines.prioritise import prioritise as prioritise
+    from assay.engines.replay import Replayed as Replayed
+    from assay.engines.replay import replay as replay
     from assay.engines.select import select as select
     from assay.engines.shrink import shrink as shrink
     from assay.engines.train import train as train

@@ -1,6 +1,7 @@
 """``assay shrink`` as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ def test_shrink_export_and_evaluate_what_is_left(
     fuzzed: str, digits_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = json.loads(out_of(["shrink", fuzzed, "--json"], capsys))
-    assert told["by"] == "blocks(side=4), pixels"
+    assert told["by"] == "eight_bit, blocks(side=4), pixels, line(steps=10), eight_bit"
+    assert 0 < told["eight_bit"] <= told["failing"]
     assert told["cases"] == told["failing"] == told["minimal"] > 0
     assert told["median"]["changed"] < told["median"]["changed_before"]
     assert told["median"]["l2"] < told["median"]["l2_before"]
@@ -47,6 +49,42 @@ def test_shrink_export_and_evaluate_what_is_left(
     status = json.loads(out_of(["status", fuzzed, "--json"], capsys))
     assert status["damage"] == []
     assert run(["report", fuzzed]) == 0
+
+
+def test_fuzz_shrinks_one_of_each_kind_and_status_and_report_show_it(
+    digits_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["fuzz", digits_model, "--data", "digits/train[:120]", "--recipe", "noise", "--eps", "0.4", "--run", "first"]
+    told = json.loads(out_of([*base, "--shrink", "--json", "--quiet"], capsys))
+    kinds, made = told["kinds"], told["shrunk"]
+    assert kinds["count"] == sum(pair["kinds"] for pair in kinds["pairs"])
+    assert sum(pair["failures"] for pair in kinds["pairs"]) == told["failures"]
+    assert made["cases"] == made["failing"] == kinds["count"]
+    assert made["left_out"] == {"of a kind that is there": told["failures"] - kinds["count"]}
+    same = json.loads(out_of(["shrink", "first", "--distinct", "--json"], capsys))
+    assert (same["shrunk"], same["new"]) == (made["shrunk"], False), "the very same shrinking"
+    shown = out_of([*base, "--shrink", "--quiet"], capsys)
+    for text in ("kinds of failures", "changed pixels (median)", "fail as 8-bit images", "made before"):
+        assert text in shown
+
+    status = json.loads(out_of(["status", "first", "--json"], capsys))
+    assert status["kinds"] == kinds
+    assert [one["cases"] for one in status["shrunk"]] == [kinds["count"]]
+    assert f"{kinds['count']} of {kinds['count']} cases by eight_bit" in out_of(["status", "first"], capsys)
+    page = Path(out_of(["report", "first"], capsys).strip())
+    text = page.read_text()
+    assert f"<dt>kinds of failures</dt><dd>{kinds['count']}</dd>" in text
+    cards = min(60, told["failures"])
+    assert text.count("<code>assay replay first ") == cards
+    assert text.count("<figcaption>shrunk</figcaption>") == text.count("shrunk: ") == min(cards, kinds["count"])
+    for source in re.findall(r'<img src="([^"]+)"', text):
+        assert (page.parent / source).is_file()
+    first = re.findall(r"assay replay first ([0-9a-f]+)", text)[0]
+    assert json.loads(out_of(["replay", "first", first, "--json"], capsys))
+
+    picked = json.loads(out_of(["select", "first", "--by", "random", "-k", "5", "--distinct", "--json"], capsys))
+    assert (picked["picked"], picked["of"], picked["distinct"]) == (5, kinds["count"], True)
+    assert picked["dropped"] == made["left_out"]
 
 
 def test_the_table_says_what_was_done_and_where_it_lies(fuzzed: str, capsys: pytest.CaptureFixture[str]) -> None:

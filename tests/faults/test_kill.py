@@ -1,22 +1,22 @@
 """Kill the process at random moments, run the same command again: the result is as if nothing had happened."""
 
-import json
 import os
 import random
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import small
 from assay.core import store
-from assay.outputs.status import run_status
 from assay.subjects.data.load import load_data
+from commands import Child, Nursery, nursery
+from injected import KILLED, breaking
 from locks import at_work
 
-KILLS = 20
+KILLS = 30
 
 CAMPAIGN = """
 [run]
@@ -25,7 +25,7 @@ unit = 16
 [recipe]
 name = "noise"
 mutate = "noise(eps=0.4)"
-schedule = "per_seed(steps=400, failures=40)"
+schedule = "per_seed(steps=60, failures=6)"
 """
 
 # What is covered and who is in the pool must come back as well.
@@ -38,7 +38,7 @@ training = "seeds.npz"
 [recipe]
 name = "noise"
 mutate = "noise(eps=0.3)"
-schedule = "pool(mutants=40)"
+schedule = "pool(mutants=10)"
 coverage = "kmnc(k=1000)"
 keep = ["gains"]
 """
@@ -53,55 +53,124 @@ training = "seeds.npz"
 [recipe]
 name = "noise"
 mutate = "noise(eps=0.3)"
-schedule = "pool(pick=time, mutants=40, depth=3)"
+schedule = "pool(pick=time, mutants=10, depth=3)"
 coverage = "nc(threshold=0.1)"
 score = ["active"]
 keep = ["outdoes(score=active)"]
 """
 
 
+@pytest.fixture(scope="module")
+def home() -> Iterator[Nursery]:
+    with nursery() as found:
+        yield found
+
+
 def command(model: str, name: str) -> list[str]:
-    base = [sys.executable, "-m", "assay", "fuzz", model, "--data", "seeds.npz", "--config", "campaign.toml"]
+    base = ["fuzz", model, "--data", "seeds.npz", "--config", "campaign.toml"]
     return [*base, "--run", name, "--lanes", "48", "--json", "--quiet"]
 
 
-def start(model: str, name: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(model, name), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    parts = [folder / name for name in ("cases", "state", "guidance")]
-    kept = [*(path for part in parts if part.is_dir() for path in sorted(part.iterdir())), folder / "journal.jsonl"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("campaign", "kills"), [(CAMPAIGN, KILLS), (POOLED, 6), (TIMED, 4)], ids=["seeds", "pool", "timed"]
 )
-def test_kills_change_nothing(campaign: str, kills: int, digits_model: str, tmp_path: Path) -> None:
+def test_kills_change_nothing(campaign: str, kills: int, digits_model: str, tmp_path: Path, home: Nursery) -> None:
     (tmp_path / "campaign.toml").write_text(campaign)
     train = load_data("digits/train").cases
     np.savez(tmp_path / "seeds.npz", x=train.x.numpy(), y=train.y.numpy())  # read without importing scikit-learn
     runs = Path(os.environ["ASSAY_RUNS"])
-    alone = subprocess.run(command(digits_model, "alone"), capture_output=True, check=True)
-    dice = random.Random(0)
-    killed = 0
+    alone = home.run(*command(digits_model, "alone")).ended(0)
+    dice, killed, log = random.Random(0), 0, runs / "killed" / "journal.jsonl"
     while killed < kills:
-        child = start(digits_model, "killed")
+        child = home.start(*command(digits_model, "killed"))
         if not at_work(child, runs / "killed"):
             break  # it finished before we could strike again
-        time.sleep(dice.uniform(0, 0.25))
+        _wait(child, log, dice.choice((0, 1, 1, 2)))
+        time.sleep(dice.uniform(0, 0.02))
         child.kill()
-        child.communicate()
+        if child.wait().code != -9:
+            break
         killed += 1
-        told = run_status(store.read(runs / "killed")) if (runs / "killed" / "journal.jsonl").exists() else {}
-        assert not told.get("alive")
-    done = subprocess.run(command(digits_model, "killed"), capture_output=True, check=True)
+        before = log.read_bytes() if log.exists() else b""
+        told = home.run("status", "killed", "--json")
+        if before:
+            assert told.ended(0).json["alive"] is False
+            assert told.json["commits"] == before.count(b"\n"), "no line is lost"
+        else:
+            told.ended(4, "no run 'killed'")
+    done = home.run(*command(digits_model, "killed")).ended(0)
     assert killed >= kills, f"the run ended after {killed} kills; make it longer"
-    assert content(runs / "killed") == content(runs / "alone")
-    first, last = json.loads(alone.stdout), json.loads(done.stdout)
+    assert small.committed(runs / "killed") == small.committed(runs / "alone")
+    first, last = alone.json, done.json
     for key in ("seeds", "cases", "failures", "distinct", "flaky", "complete"):
         assert first[key] == last[key]
     assert not list((runs / "killed").rglob("*.tmp"))
-    ids = [line.meta["unit"] for line in store.read(runs / "killed").commits("fuzz")]
-    assert len(ids) == len(set(ids)), "each unit is committed once"
+    lines = list(store.read(runs / "killed").commits("fuzz"))
+    assert len({line.meta["unit"] for line in lines}) == len(lines), "each unit is committed once"
+    most = max(len(line.files) for line in lines) + 3  # of the open unit: its shards, a torn line, temporary files
+    assert len(list((runs / "killed" / "quarantine").glob("*"))) <= killed * most, "more than a step was done again"
+
+
+def _wait(child: Child, log: Path, more: int) -> None:
+    """Until there are so many lines more, or it ended."""
+    had = _lines(log)
+    while child.poll() is None and _lines(log) < had + more:
+        time.sleep(0.002)
+
+
+def _lines(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+SELECT = ["select", "run", "--by", "random", "-k", "5", "--json"]
+PRIORITISE = ["prioritise", small.MODEL, "--pool", "seeds.npz", "--by", "gini", "--run", "run", "--json", "--quiet"]
+SHRINK = ["shrink", "run", "-k", "5", "--json", "--quiet"]
+TRAIN = ["train", "tiny.py:net", "--data", "digits", "--epochs", "2", "--deterministic", "--quiet"]
+TRAIN += ["--out", "runs/run/w.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [(SELECT, True), (SHRINK, True), (PRIORITISE, False), (TRAIN, False)],
+    ids=["select", "shrink", "prioritise", "train"],
+)
+def test_other_commands_die_and_go_on(arguments: list[str], first: bool, home: Nursery, tmp_path: Path) -> None:
+    """At every third call to the disk: in the end there is what there is without a kill, and never half of a file."""
+    small.prepare(tmp_path)
+    runs = Path(os.environ["ASSAY_RUNS"])
+    log, ended = tmp_path / "calls", []
+    for kind in ("alone", "killed"):
+        (runs / "run").mkdir(parents=True)
+        if first:
+            home.run(*small.fuzz("run")).ended(0)
+        number = 1
+        while kind == "killed":
+            done = home.run(*arguments, before=breaking(runs, log, number, KILLED))
+            if done.code != -9:
+                break  # it came through: fewer calls than that
+            weights = runs / "run" / "w.safetensors"
+            assert not weights.exists() or _whole(weights)
+            number += 3
+        ended.append(home.run(*arguments).ended(0))
+        if kind == "alone":
+            (runs / "run").rename(runs / "alone")
+    found = {name: small.committed(runs / name) for name in ("run", "alone")}
+    assert {k for k in found["run"] if "orders-" not in k} == {k for k in found["alone"] if "orders-" not in k}
+    assert not list((runs / "run").rglob("*.tmp"))
+    clocked = ("journal.jsonl", "w.safetensors")  # weights tell seconds; an order may have been asked for again
+    for name, content in found["alone"].items():
+        if not any(part in name for part in clocked):
+            assert found["run"][name] == content, name
+    if (runs / "run" / "w.safetensors").exists():
+        assert _weights(runs / "run" / "w.safetensors") == _weights(runs / "alone" / "w.safetensors")
+
+
+def _weights(path: Path) -> dict[str, list[float]]:
+    from safetensors.numpy import load_file
+
+    return {name: array.tolist() for name, array in load_file(path).items()}
+
+
+def _whole(path: Path) -> bool:
+    return bool(_weights(path))

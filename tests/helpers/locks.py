@@ -1,12 +1,20 @@
 """Waiting for another process to be at work in a run."""
 
 import json
-import subprocess
 import time
 from pathlib import Path
+from typing import Protocol
 
 
-def at_work(child: subprocess.Popen[bytes], folder: Path) -> bool:
+class Process(Protocol):
+    """A process of one's own, or one in a nursery."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+
+def at_work(child: Process, folder: Path) -> bool:
     """Wait until the process holds the lock; False where it ended before."""
     while child.poll() is None:
         try:

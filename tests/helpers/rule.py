@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from assay.core.cases import InputSpec
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.subjects.target import Need
 
 SPEC = InputSpec((6,), (0.0, 1.0), ("a", "b", "c"))
@@ -32,7 +32,7 @@ class Rule:
         self.asked: list[str] = []
 
     def __call__(self, x: Tensor) -> Tensor:
-        self.asked += case_ids(x)
+        self.asked += input_ids(x)
         return scores_of(x)
 
     def ready(self) -> nullcontext[None]:

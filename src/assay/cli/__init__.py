@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
+from types import FrameType
 from typing import Any
 
 import typer
@@ -18,13 +21,15 @@ from assay.cli import (
     harden,
     look,
     prioritise,
+    replay,
     select,
     serve,
     shrink,
     train,
     transfer,
 )
-from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError
+from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError, is_out_of_memory, memory_wanted
+from assay.core.room import one_room
 
 app = typer.Typer(
     name="assay",
@@ -59,6 +64,7 @@ app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
 app.command("select")(select.select)
 app.command("shrink")(shrink.shrink)
+app.command("replay")(replay.replay)
 app.command("prioritise")(prioritise.prioritise)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)
@@ -67,6 +73,7 @@ app.command("report")(look.report)
 app.command("list")(look.list_)
 app.command("env")(look.env)
 
+_STOPPED = "stopped; what was committed is kept, the same command goes on from there"
 _TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C: the shell's code for it
 # typer carries its own copy of click from some release on; its exceptions are found through one it exports.
 _BadUsage: type[Exception] = typer.BadParameter.__mro__[1]
@@ -81,8 +88,10 @@ def run(arguments: list[str]) -> int:
     """Run a command; returns its exit code. A user's mistake is one message, never a traceback."""
     log = logging.getLogger("assay")
     before = (log.handlers, log.level, log.propagate)
+    presses = _Presses()
     try:
-        code = _command().main(arguments or ["--help"], standalone_mode=False, prog_name="assay")
+        with one_room():
+            code = _command().main(arguments or ["--help"], standalone_mode=False, prog_name="assay")
         if code == _TYPER_INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else PASSED
@@ -95,7 +104,7 @@ def run(arguments: list[str]) -> int:
         hint = f"; see: {context.command_path} --help" if context is not None else ""
         return _say(f"{error.format_message().rstrip('.')}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
     except (KeyboardInterrupt, typer.Abort):
-        return _say("stopped; what was committed is kept, the same command goes on from there", INTERRUPTED)
+        return _say(_STOPPED, INTERRUPTED)
     except (BrokenPipeError, SystemExit) as left:
         # typer turns a broken pipe into SystemExit; any other SystemExit is meant.
         if isinstance(left, SystemExit) and not isinstance(left.__context__, BrokenPipeError):
@@ -103,11 +112,42 @@ def run(arguments: list[str]) -> int:
         # The reader of our output left, as `| head` does; a second flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PASSED
-    except Exception:  # noqa: BLE001  the last place that can turn a fault of ours into an exit code
+    except Exception as error:  # noqa: BLE001  the last place that can turn a fault of ours into an exit code
+        if is_out_of_memory(error):  # where nothing can be made smaller: data, weights, the lanes of a campaign
+            return _say(
+                f"memory ran out: {memory_wanted(error)}; free memory, or take fewer cases (data[:1000]), fewer "
+                "--lanes in fuzzing, another --device or a smaller model; what was committed is kept",
+                INTERNAL,
+            )
         traceback.print_exc()
         return _say("this is a fault of Assay's, not of yours; please report it with the lines above", INTERNAL)
     finally:
+        presses.leave()
         log.handlers, log.level, log.propagate = before
+
+
+class _Presses:
+    """Ctrl-C, and what means the same: a polite kill, a terminal that closes. Work that finishes its step first takes
+    the first of them for itself.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # only there can signals be caught
+            usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+            usual |= {signal.SIGHUP: signal.SIG_DFL} if hasattr(signal, "SIGHUP") else {}
+            mine = [number for number, handler in usual.items() if signal.getsignal(number) == handler]
+            # What is ignored stays so, as under nohup and in the background.
+            self._before = {number: signal.signal(number, self._press) for number in mine}
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _command() -> Any:
@@ -121,7 +161,7 @@ def _command() -> Any:
 
 
 def _say(message: str, code: int) -> int:
-    from assay.outputs.screen import plain
+    from assay.outputs.screen import lines
 
-    print(f"error: {plain(message)}", file=sys.stderr)  # noqa: T201  the way out for errors
+    print(f"error: {lines(message)}", file=sys.stderr)  # noqa: T201  the way out for errors
     return code

@@ -61,7 +61,7 @@ def aeg(
             }
         )
     )
-    typer.echo(f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}")
+    options.say(f"next: assay fuzz MODEL --data {data} --recipe cagfuzz --time 60s --set mutate.of.aeg={done.out}")
 
 
 def _line(numbers: Mapping[str, Any], epochs: int) -> tuple[str, float]:

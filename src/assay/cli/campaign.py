@@ -13,7 +13,7 @@ from assay.recipes.steps import without
 
 _FACTS = ("resistant_fingerprint", "built_from")
 _KEYS = {
-    "run": ("kind", "seed", "unit", "deterministic"),
+    "run": ("kind", "seed", "unit", "deterministic", "confirm"),
     "target": ("model", "fingerprint", "classes", "mean", "std", "white_box", "with", "siblings", "resistant", *_FACTS),
     "data": ("spec", "size", "training", "training_fingerprint", "fingerprint"),
     "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),

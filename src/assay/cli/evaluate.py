@@ -24,6 +24,10 @@ def evaluate(
     static_from: Annotated[
         str | None, typer.Option(help="Also judge examples made on this other model, in a column of its own.")
     ] = None,
+    regress: Annotated[
+        list[str] | None,
+        typer.Option(help="Ask the failures of this earlier run first, told apart from the numbers; repeatable."),
+    ] = None,
     save: Annotated[str | None, typer.Option(help="Keep every example made in a run of this name.")] = None,
     each: Annotated[bool, typer.Option("--each", help="Every attack on every input, not as a cascade.")] = False,
     per_class: Annotated[bool, typer.Option("--per-class", help="Also a table of the classes.")] = False,
@@ -44,12 +48,15 @@ def evaluate(
     device: options.Device = "auto",
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
+    trust_run: options.TrustRun = False,
+    call_timeout: options.CallTimeout = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Accuracy on clean inputs and under attack, with 95 % intervals, and whether it can be trusted."""
     from assay.core.errors import BudgetSpent
     from assay.engines.evaluate import evaluate as work
+    from assay.outputs.replayed import regress_table
     from assay.outputs.screen import Screen, eval_line, show_notices
     from assay.outputs.show import show
     from assay.outputs.tables import asked_line, curve_table, evaluation_table, per_class_table, sizes_table
@@ -59,6 +66,8 @@ def evaluate(
     if checks_only:
         from assay.engines.health import check_trust
 
+        if regress:
+            raise typer.BadParameter("--checks-only asks no old failures; leave --regress out, or see assay replay")
         if eps is None:
             raise typer.BadParameter("--checks-only needs --eps: what an attack can do depends on it")
         try:
@@ -92,6 +101,7 @@ def evaluate(
                 seen=seen,
                 ignore=tuple(ignore or ()),
                 static_from=static_from,
+                regress=regress or (),
                 save=save,
                 each=each,
                 seed=seed,
@@ -104,6 +114,7 @@ def evaluate(
                 queries=queries,
                 ask=ask,
                 white_box=white_box,
+                call_timeout=call_timeout,
                 progress=screen,
             )
     except BudgetSpent as spent:
@@ -112,6 +123,8 @@ def evaluate(
     if json:
         options.print_json(result.to_json())
         return
+    if result.regress is not None:
+        show(regress_table(result.regress))
     show(evaluation_table(result))
     if result.curve:
         show(curve_table(result))
@@ -121,18 +134,18 @@ def evaluate(
         show(per_class_table(result))
     _show_warnings(result.warnings)
     if result.not_made and result.complete:
-        typer.echo(f"checks not made: {_by_reason(result.not_made)}")
+        options.say(f"checks not made: {_by_reason(result.not_made)}")
     if result.queries is not None:
-        typer.echo(asked_line(result.queries))
+        options.say(asked_line(result.queries))
     if not result.complete:
-        typer.echo(f"the budget ended after {result.clean.n} inputs; {_more(save)}")
+        options.say(f"the budget ended after {result.clean.n} inputs; {_more(save)}")
     if result.run is not None:
-        typer.echo(f"examples kept in {result.run}")
+        options.say(f"examples kept in {result.run}")
 
 
 def _show_warnings(warnings: list[dict[str, str]]) -> None:
     for warning in warnings:
-        typer.echo(f"UNRELIABLE ({warning['name']}): {warning['message']}")
+        options.say(f"UNRELIABLE ({warning['name']}): {warning['message']}")
 
 
 def _more(save: str | None) -> str:
@@ -155,9 +168,9 @@ def _show_checks(told: dict[str, Any], *, json: bool) -> None:
         return
     fired = {warning["name"] for warning in told["warnings"]}
     for name in told["checks"]:
-        typer.echo(f"{'FIRED' if name in fired else 'ok':8}{name}")
+        options.say(f"{'FIRED' if name in fired else 'ok':8}{name}")
     for name, reason in told["not_applicable"].items():
-        typer.echo(f"{'skipped':8}{name} ({reason})")
+        options.say(f"{'skipped':8}{name} ({reason})")
     for name in told["ignored"]:
-        typer.echo(f"{'skipped':8}{name}")
+        options.say(f"{'skipped':8}{name}")
     _show_warnings(told["warnings"])

@@ -7,7 +7,11 @@ import typer
 from assay.cli import options
 
 if TYPE_CHECKING:
+    from assay.core.errors import BudgetSpent
     from assay.engines.found import Found
+    from assay.engines.shrinkings import Shrunk
+
+SHRUNK = 256  # failures that --shrink takes: one of each kind, the first kinds
 
 
 def fuzz(
@@ -47,6 +51,9 @@ def fuzz(
     witness: Annotated[
         str | None, typer.Option(help="An independent model: how many failures does it still give their label?")
     ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help=f"Then shrink one failure of each kind, {SHRUNK} at most.")
+    ] = False,
     queries: options.Queries = None,
     ask: options.Ask = "",
     white_box: options.WhiteBox = False,
@@ -58,6 +65,10 @@ def fuzz(
     deterministic: Annotated[
         bool | None, typer.Option("--deterministic", help="One thread and strict algorithms: the same bytes.")
     ] = None,
+    confirm: Annotated[
+        str | None, typer.Option(help="Store a failure that fails in K of N repeats: 4/5 (that, where answers change).")
+    ] = None,
+    call_timeout: options.CallTimeout = None,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print the resolved configuration and stop.")
     ] = False,
@@ -70,6 +81,7 @@ def fuzz(
     from assay.core.errors import INTERRUPTED, BudgetSpent
     from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
+    from assay.engines.kinds import kinds_in
     from assay.engines.quality import quality_of, witness_of
     from assay.engines.siblings import for_siblings
     from assay.engines.stored import identity_of, keeps_all
@@ -78,13 +90,15 @@ def fuzz(
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
+    from assay.outputs.shrunk import kinds_facts, shrunk_numbers
     from assay.outputs.tables import asked_line, coverage_facts, quality_facts
+    from assay.outputs.trouble import skipped_facts, stability_facts
     from assay.recipes.recipe import ball_of, resolve
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
     flags: dict[str, dict[str, Any]] = {
-        "run": {"seed": seed, "deterministic": deterministic},
+        "run": {"seed": seed, "deterministic": deterministic, "confirm": confirm},
         "target": {
             "model": model,
             "with": siblings or None,
@@ -122,17 +136,23 @@ def fuzz(
                 curvature=curvature,
                 device=device,
                 fresh=fresh,
+                call_timeout=call_timeout,
                 progress=screen,
                 **campaign.settings,
             )
     except BudgetSpent as spent:  # at the question to see
         options.show_spent(spent, run, json=json)
         return
+    made = _shrunk(found, device, quiet=quiet or json) if shrink and found.failures and not found.interrupted else None
     kept = store.read(found.run)
+    kinds = None if (told_kinds := kinds_in(kept)) is None else told_kinds.to_json()
     quality = quality_of(kept, judge, named) if found.failures else None
     protocol = identity_of(kept)
     if json:
         told: dict[str, Any] = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
+        told |= {"kinds": kinds}
+        if shrink:
+            told |= {"shrunk": None if made is None or isinstance(made, BudgetSpent) else shrunk_numbers(made)}
         told |= {"resistant": built_numbers(kept)} if any(kept.commits("resistant")) else {}
         told |= {"fitted": fitted} if (fitted := fitted_facts(kept)) else {}
         options.print_json(found.to_json() | told)
@@ -147,21 +167,58 @@ def fuzz(
             **seeding_facts(found.seeding, found.seeds, models),
             "cases tried": found.cases,
             **_counts(found, models.role, every=every),
+            **kinds_facts(kinds),
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
             **opinion_facts(found.opinions, found.seeding, models, every=every),
             **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
+            **({"nonfinite": found.nonfinite} if found.nonfinite else {}),
             "flaky": found.flaky,
+            **skipped_facts(found.skipped, found.skipped_because),
+            **stability_facts(found.stability),
             **({} if found.queries is None else {"asked": asked_line(found.queries).removeprefix("asked: ")}),
             "seconds": f"{found.seconds:.1f}",
         }
         show(facts_table(facts))
+        if made is not None:
+            _show_shrunk(made, found.run.name)
         if not found.complete and not found.interrupted:
-            typer.echo(f"the budget of queries ended first; {options.GO_ON}")
-        typer.echo(f"next: assay report {found.run.name}")
+            options.say(f"the budget of queries ended first; {options.GO_ON}")
+        options.say(f"next: assay report {found.run.name}")
     if found.interrupted:
-        typer.echo("interrupted; what is done is kept, the same command continues", err=True)
+        options.say("interrupted; what is done is kept, the same command continues", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def _shrunk(found: "Found", device: str, *, quiet: bool) -> "Shrunk | BudgetSpent":
+    """One failure of each kind made smaller, or why there are none: the budget of queries was spent."""
+    from assay.core.errors import BudgetSpent
+    from assay.outputs.screen import Screen
+    from assay.outputs.shrunk import shrink_line
+
+    try:
+        with Screen("shrink", shrink_line, quiet=quiet) as screen:
+            return found.shrink(k=SHRUNK, device=device, progress=screen)
+    except BudgetSpent as spent:
+        return spent
+
+
+def _show_shrunk(made: "Shrunk | BudgetSpent", name: str) -> None:
+    """The table of a shrinking, and what it left out."""
+    import shlex
+
+    from assay.core.errors import BudgetSpent
+    from assay.outputs.show import facts_table, show
+    from assay.outputs.shrunk import shrunk_facts
+
+    if isinstance(made, BudgetSpent):
+        options.show_spent(made, name, json=False, yet="nothing is shrunk yet")
+        return
+    show(facts_table(shrunk_facts(made), f"shrunk by {made.by}"))
+    if not made.complete:
+        options.say(f"the budget ended after {made.of} cases; {options.GO_ON}")
+    if "after the first" in made.left_out:
+        options.say(f"for the kinds that are left out: assay shrink {shlex.quote(name)} --distinct")
 
 
 def _counts(found: "Found", role: str, *, every: bool) -> dict[str, Any]:

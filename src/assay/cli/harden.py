@@ -53,6 +53,7 @@ def harden(
     device: options.Device = "auto",
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
+    call_timeout: options.CallTimeout = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -98,6 +99,7 @@ def harden(
             device=device,
             fresh=fresh,
             deterministic=deterministic,
+            call_timeout=call_timeout,
             progress=screen,
         )
     if json:
@@ -105,7 +107,7 @@ def harden(
     else:
         _show(told, out)
     if told.interrupted:
-        typer.echo("interrupted; what is done is kept, the same command continues", err=True)
+        options.say("interrupted; what is done is kept, the same command continues", err=True)
         raise typer.Exit(INTERRUPTED)
     if not told.met:
         raise typer.Exit(NOT_MET)
@@ -122,11 +124,11 @@ def _show(told: "Hardened", out: str | None) -> None:
     for table in tables.test_tables(told, told.test) if told.test is not None else []:
         show(table)
     for line in filter(None, (tables.comparison_line(told), "" if told.test is None else noise_line(told.test))):
-        typer.echo(line)
+        options.say(line)
     show(tables.verdict_table(told))
     for line in (*tables.warning_lines(told), *filter(None, [tables.eps_line(told)]), *tables.closing_lines(told)):
-        typer.echo(line)
+        options.say(line)
     named = {"original": " (the original)", "resistant": " (the resistant model, before fuzzing)"}
-    typer.echo(f"best model: {out or told.model}{named.get(told.rounds[told.best].made, '')}")
+    options.say(f"best model: {out or told.model}{named.get(told.rounds[told.best].made, '')}")
     if told.check and told.test is not None:
-        typer.echo(f"check it: {told.check}")
+        options.say(f"check it: {told.check}")

@@ -32,7 +32,7 @@ def report(
     if json:
         options.print_json({"report": str(path)})
     else:
-        typer.echo(str(path))
+        options.say(str(path))
     if open_:
         typer.launch(path.resolve().as_uri())
 

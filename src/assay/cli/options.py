@@ -34,7 +34,26 @@ Ask = Annotated[
     str,
     typer.Option(help='How to ask a black box: "rate=50, timeout=10, retries=5, batch=64, repeats=3, labels=true".'),
 ]
+
+
+def _trust(context: typer.Context, given: bool) -> bool:
+    """Until the command ends; no verb has to pass it on."""
+    if given:
+        from assay.core.trust import trusting
+
+        context.with_resource(trusting())
+    return given
+
+
+TrustRun = Annotated[
+    bool,
+    typer.Option("--trust-run", callback=_trust, help="Run code and ask addresses that only the run folder names."),
+]
 WhiteBox = Annotated[bool, typer.Option("--white-box", help="Turn model.onnx into a torch module, with gradients.")]
+
+CallTimeout = Annotated[
+    str | None, typer.Option(help="Longest that one call of the model may take, such as 30s; none where not given.")
+]
 
 
 def channels(text: str) -> tuple[float, ...]:
@@ -72,7 +91,14 @@ def show_spent(
         asked = {"limit": spent.limit, "asked": spent.asked, "wanted": spent.wanted}
         print_json({"complete": False, "queries": asked, "run": run})
         return
-    typer.echo(f"{yet}: {spent.asked} of {spent.limit} queries are spent; {more}")
+    say(f"{yet}: {spent.asked} of {spent.limit} queries are spent; {more}")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One line for people. What stands in it may come from files and servers: it cannot steer a terminal."""
+    from assay.outputs.screen import plain
+
+    typer.echo(plain(text), err=err)
 
 
 def print_json(value: dict[str, Any]) -> None:

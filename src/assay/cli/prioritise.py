@@ -97,6 +97,6 @@ def prioritise(
     else:
         show(priority_table(result))
         for line in (*reasons(result), *asked_lines(result)):
-            typer.echo(line)
+            options.say(line)
         if out is not None:
-            typer.echo(f"written to {out}")
+            options.say(f"written to {out}")

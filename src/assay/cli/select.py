@@ -19,6 +19,9 @@ def select(
     static: Annotated[
         bool, typer.Option("--static", help="Of an evaluation: only examples made on another model.")
     ] = False,
+    distinct: Annotated[
+        bool, typer.Option("--distinct", help="Pick from one case of each kind of failure, the least changed one.")
+    ] = False,
     model: Annotated[str | None, typer.Option(help="The model to ask, where it is not to be the run's own.")] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="The data of a saved evaluation, where not found again.")
@@ -36,6 +39,7 @@ def select(
     ask: options.Ask = "",
     white_box: options.WhiteBox = False,
     out: Annotated[str | None, typer.Option(help="Also write the cases to this .npz or .parquet file.")] = None,
+    trust_run: options.TrustRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -58,6 +62,7 @@ def select(
             k=k,
             every=every,
             static=static,
+            distinct=distinct,
             model=model,
             data=data,
             training=training,
@@ -75,13 +80,13 @@ def select(
         return
     if out is not None:
         export(picked.run, to=format_of(out), out=out, selected=picked.number)
-    told = _told(picked, seed, out)
+    told = _told(picked, seed, out) | {"distinct": distinct}
     if json:
         options.print_json(told)
         return
     show(facts_table(_readable(told)))
     if out is None:
-        typer.echo(f"next: assay export {shlex.quote(run)} --to npz --selected {picked.number}")
+        options.say(f"next: assay export {shlex.quote(run)} --to npz --selected {picked.number}")
 
 
 def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:

@@ -44,11 +44,11 @@ def serve(
             options.print_json({"url": server.url, "gives": gives, "batch": asked.batch, "token": bool(token)})
         elif not quiet:
             needed = ", with ASSAY_TOKEN set to the token" if token else ""
-            typer.echo(f"{server.url} answers with {gives}: {target.spec}")
-            typer.echo(f"try: assay prioritise {server.url} --pool POOL --by lbt --queries 20000{needed}")
-            typer.echo("Ctrl-C ends it")
+            options.say(f"{server.url} answers with {gives}: {target.spec}")
+            options.say(f"try: assay prioritise {server.url} --pool POOL --by lbt --queries 20000{needed}")
+            options.say("Ctrl-C ends it")
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             if not (json or quiet):
-                typer.echo(f"ended after {asked.answered} answers")
+                options.say(f"ended after {asked.answered} answers")

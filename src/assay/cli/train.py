@@ -99,7 +99,7 @@ def train(
         **note_facts(done.notes),
     }
     show(facts_table(facts))
-    typer.echo(f"next: assay eval {model.partition('@')[0]}@{done.out} --data {test} --eps 0.1")
+    options.say(f"next: assay eval {model.partition('@')[0]}@{done.out} --data {test} --eps 0.1")
 
 
 def _splits(data: str | None, train: str | None, val: str | None, size: str) -> "Splits":

@@ -1,9 +1,11 @@
 """What can be computed again is kept outside of runs: in ``$ASSAY_CACHE``, or where the system keeps caches."""
 
+import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -31,15 +33,42 @@ def remembered(
 ) -> dict[str, Tensor]:
     """The columns kept under a kind and a key, which is a digest of all they depend on; made where there are none.
 
-    A damaged file, or one that does not fit, is made anew. A folder that cannot be written to costs the time only.
+    A damaged file, or one that does not fit, is made anew. A folder that cannot be written to costs the time only. Of
+    two processes that want the same thing the second waits for the first.
     """
     path = cache_folder() / kind / f"{key}.safetensors"
     found = _read(path)
     if found is not None and fits(found):
         return found
-    made = make()
-    _write(path, encode(made))
+    with _alone(path):
+        found = _read(path)
+        if found is not None and fits(found):
+            return found
+        made = make()
+        _write(path, encode(made))
     return made
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While nobody else makes the same thing; where no lock can be had, two may, and that costs the time only."""
+    try:
+        place = cache_folder() / "locks" / f"{path.parent.name}-{path.stem}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.warning("another process is making %s; this one waits for it", path.name)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:
@@ -62,6 +91,8 @@ def _write(path: Path, columns: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{path.name}.*.tmp"):  # by a process that was killed
+            left.unlink(missing_ok=True)
         try:
             temporary.write_bytes(hashlib.sha256(columns).digest() + columns)
             temporary.replace(path)

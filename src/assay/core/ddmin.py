@@ -34,14 +34,22 @@ class Reduced(NamedTuple):
     asked: Tensor
 
 
-def ddmin(kept: Tensor, fails: Fails, *, budget: int | Tensor | None = None, limit: int = LIMIT) -> Reduced:
+def ddmin(
+    kept: Tensor,
+    fails: Fails,
+    *,
+    budget: int | Tensor | None = None,
+    limit: int = LIMIT,
+    singly: bool = False,
+) -> Reduced:
     """For each case a part of its atoms ``kept`` (N, A) with which it still fails, none of which can be spared.
 
     ``fails(rows, masks)`` answers M questions at once: does case ``rows[i]`` fail with the atoms ``masks[i]`` (M, A)
     alone? It is given at most ``limit`` of them, and must answer equal questions alike. It need not be monotone:
     whatever it is, what comes back fails. It answers with bools, or with numbers that are above 0 for a failure and
     larger for a surer one: then the chunks without which a case fails most surely go first, which leaves fewer atoms
-    and takes fewer questions. ``budget`` is the most questions of a case, one number or one for each.
+    and takes fewer questions. ``budget`` is the most questions of a case, one number or one for each. ``singly`` begins
+    with single atoms, which is faster where hardly any can go.
 
     >>> needs = torch.tensor([False, True, False, False, True, False])
     >>> found = ddmin(torch.ones(1, 6, dtype=torch.bool), lambda rows, masks: (masks | ~needs).all(1))
@@ -53,6 +61,8 @@ def ddmin(kept: Tensor, fails: Fails, *, budget: int | Tensor | None = None, lim
     if limit < 1:
         raise UsageError(f"the limit of questions asked together must be at least 1, got {limit}")
     search = _Search(kept, fails, _budget(budget, kept), limit)
+    if singly:
+        search.size.clamp_max_(2)  # of which a half is 1
     return search.all()
 
 

@@ -10,15 +10,18 @@ import os
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.core import journal, toml
-from assay.core.errors import UsageError
-from assay.core.files import TEMPORARY, canonical_json, safe_name, sha256, storage_error, sync_folder, write_atomic
+from assay.core import journal, toml, trust
+from assay.core.errors import NothingToTest, UsageError
+from assay.core.files import TEMPORARY, canonical_json, make_folder, safe_name, sha256, storage_error, write_atomic
 from assay.core.lock import folder_lock, keep_alive
+from assay.core.real import check_real
+from assay.core.repair import COMMITTED, SEALED, did_nothing, looked_at, repaired, set_aside, unmade
+from assay.core.sealed import json_of, sealed_json, sealed_text
 
 _logger = logging.getLogger("assay")
 
@@ -26,7 +29,6 @@ Config = Mapping[str, Mapping[str, Any]]
 # Raising a budget or a requirement, or asking a black box at another rate, continues a run; everything else is what
 # makes it this run.
 NOT_IDENTITY = ("budget", "gate", "ask")
-_COMMITTED = ("cases", "state", "models", "flaky")  # folders whose files must be listed in the journal
 
 
 def runs_root() -> Path:
@@ -53,9 +55,15 @@ class Store:
     """A run folder, open for reading; for writing inside ``opened``."""
 
     path: Path
-    lines: list[journal.Line]
+    lines: journal.Lines
     damage: list[str] = field(default_factory=list)
     _lock: int | None = None
+    _size: int = field(init=False)
+    _digests: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._size = self.lines.size
+        self._digests = {name: digest for line in self.lines for name, digest in line.files.items()}
 
     @property
     def name(self) -> str:
@@ -80,7 +88,7 @@ class Store:
 
     def file(self, name: str) -> bytes:
         """The content of a committed file, checked against its digest."""
-        digest = next((line.files[name] for line in reversed(self.lines) if name in line.files), None)
+        digest = self._digests.get(name)
         if digest is None:
             raise UsageError(f"run {self.name} has no file {name}")
         try:
@@ -102,50 +110,58 @@ class Store:
         try:
             for path, content in paths.items():
                 write_atomic(path, content)
-            journal.append(log, line)
+            size = journal.append(log, line, at=self._size)
         except BaseException:
-            if not journal.ends_with(log, line):  # an interrupt may strike after the line got there
-                for path in paths:
-                    path.unlink(missing_ok=True)
-                raise
-            self.lines.append(line)
+            if journal.ends_with(log, line):  # an interrupt may strike after the line got there
+                self._add(line, self._size + len(line.encode()))
+            else:
+                with suppress(OSError):  # a disk that is read-only by now keeps them; the next opening sets them aside
+                    for path in paths:
+                        path.unlink(missing_ok=True)
             raise
+        self._add(line, size)
+        try:
+            keep_alive(self._lock)
+        except OSError as error:
+            raise storage_error(error, self.path / "LOCK", 0) from error
+
+    def _add(self, line: journal.Line, size: int) -> None:
         self.lines.append(line)
-        keep_alive(self._lock)
+        self._size = size
+        self._digests |= line.files
 
     def _place(self, name: str) -> Path:
         """Where a new committed file goes: a plain name in one of the folders for such files, inside the run."""
         folder, _, last = name.partition("/")
         path = self.path / folder / safe_name(last, "file name")
-        if folder not in _COMMITTED or path.exists() or path.parent.is_symlink() or last.endswith(TEMPORARY):
-            raise UsageError(f"{name!r} is no new file in one of {', '.join(_COMMITTED)}")
-        if not path.parent.is_dir():
-            try:
-                path.parent.mkdir()
-                sync_folder(self.path)
-            except OSError as error:
-                raise storage_error(error, path.parent, 0) from error
+        if folder not in COMMITTED or path.exists() or path.parent.is_symlink() or last.endswith(TEMPORARY):
+            raise UsageError(f"{name!r} is no new file in one of {', '.join(COMMITTED)}")
+        make_folder(path.parent)
         return path
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
         """Rewrite ``stats.json``, for screens and people; nothing is ever derived from it but elapsed time."""
-        write_atomic(self.path / "stats.json", json.dumps(stats, indent=1, allow_nan=False).encode())
+        write_atomic(self.path / "stats.json", sealed_json(stats))
 
     def stats(self) -> dict[str, Any]:
         """What ``stats.json`` says, or nothing."""
         try:
-            told = json.loads((self.path / "stats.json").read_text())
-        except (OSError, ValueError):
+            content = (self.path / "stats.json").read_bytes()
+        except OSError:
             return {}
-        return told if isinstance(told, dict) else {}
+        return json_of(content, sealed=self.sealed) or {}
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the small files of this run hold their own sums; those of older ones do not."""
+        return bool(self.lines) and bool(self.lines[0].meta.get(SEALED))
 
 
 def read(path: Path) -> Store:
     """A run for reading: never blocks, never writes; names what is damaged and shows what is good."""
-    lines, good, size = journal.read(path / "journal.jsonl")
-    damage = [] if good == size else [f"journal.jsonl: {size - good} bytes after line {len(lines)} are not valid"]
-    kept = _good_lines(path, lines, damage)
-    return Store(path, kept, damage)
+    check_real(path)
+    kept, damage = looked_at(path)
+    return Store(path, journal.Lines(kept), damage)
 
 
 def begun_with(path: Path) -> dict[str, Any]:
@@ -158,15 +174,12 @@ def begun_with(path: Path) -> dict[str, Any]:
 def new_folder(name: str) -> Path:
     """A run folder that did not exist: ``name``, else ``name-2``, ``name-3`` …"""
     root = runs_root()
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     safe_name(name)
     for attempt in range(1, 10_000):
         path = root / (name if attempt == 1 else f"{name[:94]}-{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
+        if make_folder(path):
+            return path
     raise UsageError(f"there are 10000 runs named {name}; choose another name")
 
 
@@ -175,37 +188,46 @@ def opened(
     name: str | None, config: Config, environment: Mapping[str, Any], *, fresh: bool = False, folder: Path | None = None
 ) -> Iterator[Store]:
     """The run of that name, or inside another one in ``folder``, for writing: made, or continued if it is the same."""
+    path, made = _folder(name, config, fresh=fresh) if folder is None else (folder, False)
     if folder is not None:
-        path = folder
-        path.mkdir(exist_ok=True)
-    elif name is None or fresh:
-        path = new_folder(name or time.strftime(f"{config['run']['kind']}-%Y%m%d-%H%M%S"))
-    else:
-        path = runs_root() / safe_name(name)
-        if path.is_symlink():
-            raise UsageError(f"{path} is a symbolic link; run folders are real folders")
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"{path} is a file, not a run folder; use another --run name")
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+    check_real(path)
     with folder_lock(path) as lock:
-        store = _repaired(path, lock)
-        if store.lines:
-            _logger.info("run %s is continued after %d commits", store.name, len(store.lines))
-            _check_same(store.name, store.lines[0].meta.get("identity", {}), config)
-            write_atomic(path / "campaign.toml", toml.dumps(config).encode())
-        else:
-            _begin(store, config, environment)
+        kept, damage = repaired(path, to_go_on=True)
+        store = Store(path, journal.Lines(kept), damage, lock)
+        _settle(store, config, environment)
+        trust.remember(store.lines[0])
         try:
             yield store
+        except (UsageError, NothingToTest):
+            if made and did_nothing(path, store.lines):  # a refused command leaves no folder behind
+                unmade(path)
+            raise
         finally:
             store._lock = None
+
+
+def _folder(name: str | None, config: Config, *, fresh: bool) -> tuple[Path, bool]:
+    """The folder for a run of that name, and whether it was made just now."""
+    if name is None or fresh:
+        return new_folder(name or time.strftime(f"{config['run']['kind']}-%Y%m%d-%H%M%S")), True
+    path = runs_root() / safe_name(name)
+    if path.is_symlink():
+        raise UsageError(f"{path} is a symbolic link; run folders are real folders")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file, not a run folder; use another --run name")
+    return path, make_folder(path)
 
 
 @contextmanager
 def continued(path: Path) -> Iterator[Store]:
     """An existing run for writing, whatever its configuration: for work that adds to it."""
+    if path.is_symlink():
+        raise UsageError(f"{path} is a symbolic link; run folders are real folders, give its own path")
+    check_real(path)
     with folder_lock(path) as lock:
-        store = _repaired(path, lock)
+        kept, damage = repaired(path, to_go_on=False)
+        store = Store(path, journal.Lines(kept), damage, lock)
         if not store.lines:
             raise UsageError(f"{path} holds no run")
         try:
@@ -214,12 +236,32 @@ def continued(path: Path) -> Iterator[Store]:
             store._lock = None
 
 
-def _begin(store: Store, config: Config, environment: Mapping[str, Any]) -> None:
-    if (store.path / "campaign.toml").exists():  # the journal was lost, or the process died before its first line
-        _check_same(store.name, _told(store), config)
-    write_atomic(store.path / "campaign.toml", toml.dumps(config).encode())
-    write_atomic(store.path / "environment.json", json.dumps(environment, indent=1).encode())
-    store.commit({}, kind="begin", format=journal.FORMAT, identity=identity(config))
+def _settle(store: Store, config: Config, environment: Mapping[str, Any]) -> None:
+    """Begin the run, or go on with it if it is the same; one that has no more than begun gives its name away."""
+    path, campaign = store.path, store.path / "campaign.toml"
+    was = store.lines[0].meta.get("identity", {}) if store.lines else _told(store) if campaign.exists() else None
+    if was not in (None, identity(config)) and did_nothing(path, store.lines):
+        _logger.warning("run %s had only begun, with another configuration, which is now in its quarantine", path.name)
+        for name in ("campaign.toml", "environment.json", "stats.json", "journal.jsonl"):  # this order: a kill between
+            if (path / name).exists():  # two of them leaves what the next command can take over too
+                set_aside(path, path / name)
+        store.lines, store._size, was = journal.Lines(), 0, None
+    if was is not None:  # where there are no lines, they were lost, or the process died before the first one
+        _check_same(store.name, was, config)
+    if store.lines:
+        _logger.info("run %s is continued after %d commits", store.name, len(store.lines))
+    text = toml.dumps(config).encode()
+    _put(campaign, sealed_text(text))
+    if not (path / "environment.json").exists() or not store.lines:
+        _put(path / "environment.json", sealed_json(environment))
+    if not store.lines:
+        store.commit({}, kind="begin", format=journal.FORMAT, identity=identity(config), **{SEALED: True})
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file unless it says the same already."""
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomic(path, content)
 
 
 def _told(store: Store) -> dict[str, Any]:
@@ -253,52 +295,3 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _good_lines(path: Path, lines: list[journal.Line], damage: list[str]) -> list[journal.Line]:
-    """The lines up to the first whose files are missing or changed."""
-    for line in lines:
-        for name, digest in line.files.items():
-            try:
-                fits = sha256((path / name).read_bytes()) == digest
-            except OSError:
-                fits = False
-            if not fits:
-                damage.append(f"{name}: missing or changed since it was committed")
-                return lines[: line.step]
-    return lines
-
-
-def _repaired(path: Path, lock: int) -> Store:
-    """The run cut back to its last good commit; everything bad or unlisted is moved to ``quarantine/``."""
-    log = path / "journal.jsonl"
-    lines, good, size = journal.read(log)
-    damage = [] if good == size else [f"journal.jsonl: {size - good} bytes after line {len(lines)} are not valid"]
-    kept = _good_lines(path, lines, damage)
-    listed = {name for line in kept for name in line.files}
-    if len(kept) != len(lines):  # work is lost and done again: the time it took is not charged a second time
-        _logger.warning("run %s: %s; %d commits are done again", path.name, damage[-1], len(lines) - len(kept))
-        if (path / "stats.json").exists():
-            _set_aside(path, path / "stats.json")
-    if good != size or len(kept) != len(lines):
-        _set_aside(path, log, copy=True)
-        write_atomic(log, b"".join(line.encode() for line in kept))
-    for folder in _COMMITTED:
-        for found in sorted((path / folder).rglob("*")):
-            if found.is_file() and found.relative_to(path).as_posix() not in listed:
-                _set_aside(path, found)
-    for found in path.glob(f"*{TEMPORARY}"):
-        _set_aside(path, found)
-    return Store(path, kept, damage, lock)
-
-
-def _set_aside(path: Path, found: Path, *, copy: bool = False) -> None:
-    """Into quarantine under a name of its own; we never delete what a user may want to look at."""
-    folder = path / "quarantine"
-    folder.mkdir(exist_ok=True)
-    stem = found.relative_to(path).as_posix().replace("/", "_")
-    number = next(i for i in range(1, 1_000_000) if not (folder / f"{stem}.{i}").exists())
-    if copy:
-        write_atomic(folder / f"{stem}.{number}", found.read_bytes())
-    else:
-        found.rename(folder / f"{stem}.{number}")

@@ -29,9 +29,11 @@ def _key(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string: JSON's escapes are TOML's, but for DEL; what is no Unicode is shown by its bytes."""
+    """A basic string: JSON's escapes are TOML's, and what no terminal should see is escaped as well; what is no Unicode
+    is shown by its bytes.
+    """
     clean = text.encode("utf-8", "backslashreplace").decode()
-    return json.dumps(clean, ensure_ascii=False).replace("\x7f", "\\u007F")
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in json.dumps(clean, ensure_ascii=False))
 
 
 def _value(value: Any) -> str:

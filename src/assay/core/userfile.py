@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from assay.core import trust
 from assay.core.errors import UsageError
 from assay.core.files import sha256
 from assay.core.specs import did_you_mean
@@ -14,6 +15,7 @@ from assay.core.specs import did_you_mean
 
 def load_object(path: Path, name: str) -> Any:
     """Something of a Python file the user named; running that file is what they asked for."""
+    trust.check(f"{path}:{name}")
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
     module = _load_file(str(path.resolve()))

@@ -13,6 +13,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.core.room import one_room
 from assay.core.shapes import column
 from assay.core.specs import steps
 from assay.core.units import budget
@@ -21,7 +22,7 @@ from assay.engines.cascade import within_rules
 from assay.subjects.bench import Data
 from assay.subjects.sources.black_box import is_black_box
 from assay.subjects.sources.load import load_target
-from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.sources.module import ModuleTarget, tell_of_training
 from assay.subjects.target import Target, answer, require
 
 
@@ -72,7 +73,7 @@ def attack(
     def work(clean: Tensor, label: Tensor, rows: Tensor) -> Tensor:
         return check_made(bound(target, clean, label, rng=keys[rows]), clean, f"attack {bound.entry.name!r}")
 
-    with target.ready():
+    with one_room(), target.ready():
         made = chunks.map(work, x, y, torch.arange(len(x), device=target.device)) if len(x) else x
         allowed, size = within_rules(bound, made, x, target.spec.bounds)
         hit = goal.hit(answer(target, made, chunks), y) & allowed
@@ -96,6 +97,7 @@ def _target(
     """The target; a live module needs no names for its classes here, and may be no classifier."""
     spec = InputSpec(tuple(x.shape[1:]), bounds, ())
     if isinstance(model, nn.Module) and not any(asking.values()):
+        tell_of_training(model)
         return ModuleTarget(model, spec)
     # Inputs tell the shape, labels how many classes there are at least.
     if not isinstance(model, str) or is_black_box(model):

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from assay.core.randomness import Stream
 from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.once_more import once_more
 from assay.subjects.target import Target, answer
 
 BLOCK = 256
@@ -59,7 +61,9 @@ class Blocks:
                 self.progress({"done": at, "of": len(self.cases), "seconds": self.seconds, "attack": attack})
 
             try:
-                block, made = self._one(self.cases[start : start + self.batch].to(self.target.device), tell)
+                rows = self.cases[start : start + self.batch].to(self.target.device)
+                told = f"in the block of cases {start} to {start + len(rows) - 1}"
+                block, made = once_more(partial(self._one, rows, tell), told)
             except BudgetSpent as spent:  # its answers are in the target's book: the block is done again without asking
                 self.spent = spent
                 break

@@ -10,24 +10,25 @@ from typing import Any
 import torch
 
 from assay.core.cases import Cases
-from assay.core.errors import BudgetSpent
+from assay.core.errors import BudgetSpent, ModelFailed
 from assay.core.randomness import Stream
-from assay.core.shards import encode
 from assay.core.store import Store
 from assay.engines.asking import asked_of
-from assay.engines.failures import as_shard, checked
-from assay.engines.found import Found, finished_slots, pairs, summary
+from assay.engines.commits import Commits, Judged
+from assay.engines.found import Found, finished_slots, summary
 from assay.engines.guidance import Guidance
 from assay.engines.lanes import Lanes, rules_of
+from assay.engines.once_more import once_more
 from assay.engines.parents import Parents
 from assay.engines.preparing import scores_of_seeds, try_mutator
 from assay.engines.seeding import seeding, seeds_of
+from assay.engines.stability import KIND, stability, stability_of
 from assay.engines.stop import Stopper
+from assay.engines.trouble import Trouble
 from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Choice, Look, choose
 from assay.stages.schedules import Pooled, Schedule
-from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Bench, Data
 from assay.subjects.target import START
 
@@ -53,6 +54,7 @@ class Campaign:
         guidance: Guidance,
         *,
         whole_units: bool,
+        confirm: str = "",
     ) -> None:
         self.folder, self.bench, self.search, self.stages = folder, bench, search, stages
         self.rng, self.unit, self.progress = rng, unit, progress
@@ -62,23 +64,40 @@ class Campaign:
         chooser, coverage = guidance.chooser, guidance.coverage
         self.look = Look(stages.objective, stages.weights, stages.score, chooser=chooser, coverage=coverage)
         self.found = summary(folder)
+        self.trouble = Trouble(folder)
+        self.asked_confirm = confirm
         self.parents: Parents | None = None
         self.seeds: Cases
-        self.pairs = pairs(folder)
-        self.broken = {seed for seed, _ in self.pairs}
+        self.commits: Commits
         self._told = -math.inf
 
     def prepare(self, data: Data) -> bool:
         """The seed list, and what the campaign knows already where it goes on; False where a budget ends before it."""
+        rng = self.rng.at("seeds")
         try:
-            self.seeds = seeds_of(self.folder, self.stages, self.bench, data, self.rng.at("seeds"))
+            self.seeds = once_more(
+                lambda: seeds_of(self.folder, self.stages, self.bench, data, rng),
+                "while seeds were chosen",
+                hint="--set seeds=all takes the cases without asking it",
+            )
         except BudgetSpent as spent:
             log.warning("no seed is chosen yet: %s", spent)
             self.seeds = data.cases[:0]
             self._write_stats()
             return False
         self.found.seeding = seeding(self.folder)
+        confirm = stability_of(self.folder, self.bench.target, self.seeds, self.rng.at(KIND), self.asked_confirm)
+        self.found.stability = stability(self.folder)
         known = self.guidance.load(self.folder)
+        before = self.guidance.known()
+        once_more(
+            lambda: self._learn_seeds(known=known), "before the first case", lambda: self.guidance.back_to(before)
+        )
+        self.commits = Commits(self.folder, self.bench, self.stages, self.guidance, self.seeds, self.parents, confirm)
+        return True
+
+    def _learn_seeds(self, *, known: bool) -> None:
+        """What a pool or a fitted mutator has to know of the seeds."""
         if isinstance(self.schedule, Pooled):
             self.parents = Parents(self.schedule, self.seeds)
             self.parents.replay(self.folder)
@@ -87,7 +106,6 @@ class Campaign:
                 self.guidance.cover_seeds(self.search, self.seeds)
         if START in self.stages.mutate.entry.needs:
             try_mutator(self._lanes(iter(()), 1, 1), self.folder)
-        return True
 
     def choose_look(self, width: int, asked: str) -> None:
         """How slopes are taken: chosen once and committed, so that a resumed run goes on the same way."""
@@ -95,18 +113,21 @@ class Campaign:
             return
         done = next(self.folder.commits("look"), None)
         if done is None:
-            known = None if self.guidance.chooser is None else self.guidance.chooser.state()
-            start = self._lanes(iter(()), width, 1).at(self.seeds[:width])
-            start = start.note(seed_logits=self.search.logits(start))
-            choice = choose(self.look, self.search, start, asked)
-            if self.guidance.chooser is not None and known is not None:  # these lanes were none of the campaign's
-                self.guidance.chooser.load(known)
+            known = self.guidance.known()
+            choice = once_more(lambda: self._chosen_look(width, asked), "before the first case")
+            if self.guidance.chooser is not None:  # these lanes were none of the campaign's
+                self.guidance.chooser.load(known["strategy"])
             self.folder.commit({}, kind="look", curvature=choice.curvature, milliseconds=dict(choice.milliseconds))
         else:
             choice = Choice(done.meta["curvature"], done.meta["milliseconds"])
             if asked not in ("auto", choice.curvature):
                 log.warning("run %s goes on with curvature %s, as it began", self.folder.name, choice.curvature)
         self.look = replace(self.look, curvature=choice.curvature)
+
+    def _chosen_look(self, width: int, asked: str) -> Choice:
+        start = self._lanes(iter(()), width, 1).at(self.seeds[:width])
+        start = start.note(seed_logits=self.search.logits(start))
+        return choose(self.look, self.search, start, asked)
 
     def _lanes(self, units: Iterator[Unit], width: int, open_units: int) -> Lanes:
         return Lanes(
@@ -128,17 +149,30 @@ class Campaign:
         limit = budget.get("cases", math.inf)
         once = getattr(self.schedule, "once", False)  # a second cycle would make the same cases again
         endless = not once and ("time" in budget or "cases" in budget)
-        units = self._units(endless) if self.parents is None else self._drawn_units(self.parents, endless)
-        lanes = self._lanes(units, width, open_units)
+        self._begun = self.guidance.known()
+
+        def lanes_now() -> Lanes:
+            units = self._units(endless) if self.parents is None else self._drawn_units(self.parents, endless)
+            return self._lanes(units, width, 1 if self.trouble.suspects else open_units)
+
+        lanes = lanes_now()
         with Stopper(left) as stop:
             spent = False
             while not stop.now and self.found.cases < limit:
                 try:
                     working = lanes.step()
+                    self._commit_ready(lanes, limit)
                 except BudgetSpent:  # what was answered is in the target's book: the step is done again without asking
                     spent = True
                     break
-                self._commit_ready(lanes, limit)
+                except ModelFailed as error:
+                    self.found.seconds = time.monotonic() - began
+                    if not stop.now:
+                        self._forget(lanes, error)
+                        lanes = lanes_now()
+                    continue
+                if not self.trouble.suspects:
+                    lanes.most_open = open_units
                 self.found.seconds = time.monotonic() - began
                 self.progress(self._now(lanes))
                 if not working:
@@ -150,10 +184,28 @@ class Campaign:
             if stop.now and not (stop.interrupted and (self.whole_units or self.parents is not None)):
                 self._commit_finished(lanes, in_order="cases" in budget)
             self.found.interrupted = stop.interrupted
+        if not stop.interrupted:
+            self.trouble.judge(ended=True)
         self.found.seconds = time.monotonic() - began
         self.found.complete = not stop.interrupted and not spent
         self._write_stats()
         return self.found
+
+    def _forget(self, lanes: Lanes, error: ModelFailed) -> None:
+        """Go back to the last commit after the model failed; a unit that it fails on alone, and again, is skipped."""
+        if not lanes.open:
+            raise error
+        gone = self.trouble.met(lanes.open, error)
+        if not self.guidance.load(self.folder):
+            self.guidance.back_to(self._begun)
+        if gone is None:
+            return
+        if self.parents is not None:
+            self.parents.take(gone.rows)
+        if self.trouble.good:
+            self._commit_skipped()
+        self._write_stats()
+        self.trouble.judge()
 
     def _units(self, endless: bool) -> Iterator[Unit]:
         """Units in order, less what is committed: one cycle over the seeds, or cycle after cycle."""
@@ -165,7 +217,7 @@ class Campaign:
             rows = torch.arange(block * self.unit, min((block + 1) * self.unit, len(self.seeds)))
             if number in done:
                 rows = rows[~torch.isin(rows, done[number])]
-            if len(rows):
+            if len(rows) and number not in self.trouble.passed_over:
                 yield Unit(number, cycle, rows, rules_of(self.stages))
             number += 1
 
@@ -174,7 +226,7 @@ class Campaign:
         done = finished_slots(self.folder)
         number = 0
         while endless or number * self.unit < len(self.seeds):
-            if number not in done:
+            if number not in done and number not in self.trouble.passed_over:
                 rows = parents.pick(min(self.unit, len(parents)), self.rng.at("pick", number))
                 yield Unit(number, number, rows, rules_of(self.stages), parents.cases(rows))
             number += 1
@@ -187,100 +239,48 @@ class Campaign:
             reached = self.found.cases + unit.tries[:whole].cumsum(0) >= limit
             # What is covered counts whole units: the rest of one would be covered by cases that nobody has.
             if bool(reached.any()) and self.guidance.coverage is None:
-                self._commit(lanes, unit, torch.arange(int(reached.nonzero()[0]) + 1))
+                whole = int(reached.nonzero()[0]) + 1
+            elif whole < len(unit.rows):
                 return
-            if whole < len(unit.rows):
+            slots = torch.arange(whole)
+            (judged,) = self.commits.judged([(unit, slots)])  # before anything is changed: the model may fail here, too
+            self._commit(lanes, unit, slots, judged)
+            if self.found.cases >= limit:
                 return
-            self._commit(lanes, unit, torch.arange(whole))
 
     def _commit_finished(self, lanes: Lanes, *, in_order: bool) -> None:
         """Keep the finished seeds of open units; the others start again next time.
 
         A budget of cases ends at a place in the order of seeds: under one, only seeds without a gap before them count.
         """
-        if in_order:
-            for unit in lanes.open[:1]:
-                self._commit(lanes, unit, torch.arange(unit.prefix()))
+        ended = [
+            (unit, torch.arange(unit.prefix()) if in_order else unit.ended.nonzero().flatten())
+            for unit in lanes.open[: 1 if in_order else None]
+        ]
+        try:
+            judged = once_more(lambda: self.commits.judged(ended), "while failures were checked")
+        except ModelFailed as error:
+            log.warning("%d seeds that had ended are worked again next time: %s", sum(len(s) for _, s in ended), error)
             return
-        for unit in list(lanes.open):
-            self._commit(lanes, unit, unit.ended.nonzero().flatten())
+        for (unit, slots), found in zip(ended, judged, strict=True):
+            self._commit(lanes, unit, slots, found)
 
-    def _commit(self, lanes: Lanes, unit: Unit, slots: torch.Tensor) -> None:
+    def _commit(self, lanes: Lanes, unit: Unit, slots: torch.Tensor, judged: Judged) -> None:
         lanes.close(unit)
         if not len(slots):
             return
-        judged = checked(self.bench, self.stages, unit.failures(slots))
-        failing, flaky = judged or (None, None)
-        if failing is not None and VULNERABLE in self.bench.roles:
-            failing = failing.note(others_pred=self.bench.others(failing).argmax(2).cpu())
-        number = len(self.folder.lines)
-        files = {
-            f"{place}/step-{number:06d}.safetensors": encode(
-                as_shard(some, self.seeds, self.stages.score, self.bench.target)
-            )
-            for place, some in (("cases", failing), ("flaky", flaky))
-            if some is not None and len(some)
-        }
-        files |= self._joined(unit, slots, number)
-        tried = int(unit.tries[slots].sum())
-        self.folder.commit(
-            files,
-            kind="fuzz",
-            unit=unit.number,
-            rows=unit.rows[slots].tolist(),
-            counts={
-                "seeds": len(slots),
-                "cases": tried,
-                "failures": 0 if failing is None else len(failing),
-                "wrong": 0 if failing is None else int((failing.info["pred"] != failing.y).sum()),
-                **self._new(failing),
-                "flaky": 0 if flaky is None else len(flaky),
-                "gradient_steps": tried * self.stages.mutate.entry.gradients,
-            },
-            **self._fired(unit.fired[slots].sum(0).tolist()),
-            **self._guided(),
-        )
+        self._commit_skipped()
+        self.commits.unit(unit, slots, judged)
+        self.trouble.over(unit)
         line = self.folder.lines[-1].meta
         self.found.add(line["counts"], line["kept"], line.get("opinions", {}))
         if time.monotonic() - self._told >= STATS_SECONDS:
             self._write_stats()
 
-    def _fired(self, counts: list[int]) -> dict[str, dict[str, int]]:
-        """How often each rule of keeping and each opinion fired."""
-        rules = len(self.stages.keep)
-        kept = dict(zip(self.stages.keep, counts[:rules], strict=True))
-        opinions = dict(zip(self.stages.opinions, counts[rules:], strict=True))
-        return {"kept": kept, **({"opinions": opinions} if opinions else {})}
-
-    def _joined(self, unit: Unit, slots: torch.Tensor, number: int) -> dict[str, bytes]:
-        """Let what was kept join the pool; the file that says so."""
-        if self.parents is None:
-            return {}
-        self.parents.take(unit.rows[slots])
-        members = unit.members(slots)
-        if members is None or not len(members):
-            return {}
-        members = members.note(parent=unit.rows[members.info["slot"]]).drop("slot")
-        self.parents.join(members)
-        columns = {"x": members.x, "y": members.y, "origin": members.origin, **members.info}
-        return {f"state/pool-{number:06d}.safetensors": encode(columns)}
-
-    def _guided(self) -> dict[str, Any]:
-        """What a commit says of the coverage."""
-        if self.guidance.coverage is None:
-            return {}
-        return {"guidance": self.guidance.save(self.folder), "covered": self.guidance.coverage.covered()}
-
-    def _new(self, failing: Cases | None) -> dict[str, int]:
-        """How many of these failures differ in seed or wrong class from all before, and in seed."""
-        new = (
-            set() if failing is None else set(zip(failing.origin.tolist(), failing.info["pred"].tolist(), strict=True))
-        )
-        new -= self.pairs
-        broken = {seed for seed, _ in new} - self.broken
-        self.pairs |= new
-        self.broken |= broken
-        return {"distinct": len(new), "broken": len(broken)}
+    def _commit_skipped(self) -> None:
+        for line in self.trouble.commit():
+            self.found.add(line["counts"], {}, {})
+            self.found.skipped_because = self.found.skipped_because or line["error"]
 
     def _now(self, lanes: Lanes) -> dict[str, Any]:
         return {

@@ -27,13 +27,15 @@ class Column:
     """Where examples are made, who judges them, and how they are made.
 
     ``streams`` names the randomness of an attack where it is not its label: one attack at several eps has one stream,
-    so that in a larger ball it starts alike.
+    so that in a larger ball it starts alike. ``limited`` says of attacks that the number of classes forbids or cuts
+    down why.
     """
 
     maker: Target
     judge: Target
     attacks: dict[str, Bound]
     streams: Mapping[str, str] = field(default_factory=dict)
+    limited: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The columns of an evaluation: which attacks make examples on which model, and who judges them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from assay.core.units import budget
 from assay.engines.cascade import Column
 from assay.engines.protocol import portable, to_the_end
 from assay.recipes.fitting import suites_for
-from assay.recipes.suite import parts_of
+from assay.recipes.suite import parts_of, possible
 from assay.subjects.target import Need, Target, require
+
+log = logging.getLogger("assay")
 
 Eps = str | float | Sequence[float] | None
 
@@ -51,14 +54,19 @@ def columns_of(
     norms.check(norm)
     parts: dict[str, dict[str, Bound]] = {}
     streams: dict[str, str] = {}
+    limited: dict[str, str] = {}
     for eps in sizes:
         for part, attacks in parts_of(suite, {"eps": eps, "norm": norm}, trained).items():
-            for label, attack in attacks.items():
+            allowed, why = possible(attacks, len(target.spec.classes))
+            limited |= why
+            for label, attack in allowed.items():
                 if len(sizes) > 1 and attack.params.get("eps") != eps:
                     raise UsageError(f"attack {label!r} has an eps of its own or none, and no curve over eps")
                 shown = label if len(sizes) == 1 else f"{label} eps={eps:g}"
                 parts.setdefault(part, {})[shown], streams[shown] = attack, label
-    columns = {part: Column(target, target, attacks, streams) for part, attacks in parts.items()}
+    for label, why_not in limited.items():
+        log.warning("attack %s is %s", label, why_not)
+    columns = {part: Column(target, target, attacks, streams, limited) for part, attacks in parts.items()}
     if source is not None:
         if set(parts) != {"attacks"}:
             raise UsageError("--static-from and --suite seen,unseen are two tables; evaluate them one after the other")

@@ -1,17 +1,19 @@
-"""The other models that the oracle of a run compares with, found again."""
+"""The oracle of a run and the other models that it compares with, found again."""
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
-from assay.core.registry import Bound
+from assay.core.registry import Bound, bind
+from assay.core.specs import step
 from assay.core.store import Store
 from assay.engines.resistant_model import RESISTANT
 from assay.engines.run_target import Model
 from assay.engines.siblings import SIBLINGS, other_model
-from assay.engines.stored import class_names, identity_of
+from assay.engines.stored import class_names, identity_of, keeps_all, named_by_run
 from assay.engines.twins import TWINS
 from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Data
@@ -19,6 +21,13 @@ from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
+
+
+def oracle_of(run: Store) -> Bound:
+    """What says that a case of the run fails; a saved evaluation goes by labels, and so does a pool."""
+    told = identity_of(run).get("recipe", {}).get("oracle")
+    with named_by_run(run):
+        return bind("oracle", *step("wrong_label" if told is None or keeps_all(run) else told))
 
 
 def siblings_given(run: Store, cases: Cases, models: Sequence[Model], **loading: Any) -> tuple[Target, ...]:
@@ -41,7 +50,8 @@ def roles_of(
     known, roles = _known(run, cases), {}
     for number, model in enumerate(siblings or told.get("with", ()), 1):
         _refuse_live(run, oracle, model, "give the others again, in their order: --with MODEL")
-        roles[f"sibling{number}"] = other_model("--with", model, target, known, **loading)
+        with nullcontext() if siblings else named_by_run(run):
+            roles[f"sibling{number}"] = other_model("--with", model, target, known, **loading)
     if [net.fingerprint() for net in roles.values()] != told.get("siblings", []):
         if not siblings:
             raise UsageError(
@@ -50,7 +60,8 @@ def roles_of(
         log.warning("the other models are not those that run %s was made with", run.name)
     if twins:
         _refuse_live(run, oracle, told["model"], "such a run cannot be judged anew")
-        roles[VULNERABLE] = other_model("the vulnerable model", told["model"], target, known, **loading)
+        with named_by_run(run):
+            roles[VULNERABLE] = other_model("the vulnerable model", told["model"], target, known, **loading)
         if roles[VULNERABLE].fingerprint() != told["fingerprint"]:
             raise UsageError(f"{told['model']} is no longer the vulnerable model that run {run.name} was made with")
     if not roles:

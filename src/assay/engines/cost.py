@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
+from torch import Tensor
 
 from assay.core.cases import Cases
+from assay.core.chunks import Chunks
 from assay.core.losses import log_odds
 from assay.core.registry import Bound
 from assay.core.units import clock
-from assay.subjects.target import Target
+from assay.subjects.target import Target, answer
 
 # Parameters by which attacks, ours and users', say how often they ask. Their product bounds the passes of one input.
 _GRADIENTS = ("steps", "restarts", "targets", "eot", "searches", "classes")
@@ -48,15 +50,20 @@ def estimate(target: Target, cases: Cases, attacks: Iterable[Bound]) -> Estimate
     """Time the target on a few inputs and count what the attacks may ask of it."""
     sample = cases[:SAMPLE].to(target.device)
 
-    def ask() -> None:
-        with torch.no_grad():
-            target(sample.x)
+    chunks = Chunks(SAMPLE)
 
-    def climb() -> None:
-        x = sample.x.detach().requires_grad_()
-        loss = log_odds(target(x), sample.y).sum()
+    def ask() -> None:
+        answer(target, sample.x, chunks)
+
+    def gradient_of(x: Tensor, y: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        loss = log_odds(target(x), y).sum()
         if loss.requires_grad:  # a net may cut its own graph; `checks` says so
             torch.autograd.grad(loss, x, allow_unused=True)
+        return x.detach()
+
+    def climb() -> None:
+        chunks.map(gradient_of, sample.x, sample.y)
 
     n = max(1, len(sample))
     with target.ready(), torch.enable_grad():

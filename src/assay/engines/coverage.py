@@ -162,7 +162,7 @@ class _Work:
         points = sorted({*(1 << i for i in range(len(x).bit_length())), len(x)})
         start = 0
         while start < len(x):
-            stop = min(start + self.chunks.size, len(x))
+            stop = min(start + self.chunks.fits, len(x))
             inner = [point for point in points if start < point < stop]
             if start and not inner:
                 self._pass(x[start:stop])
@@ -174,8 +174,8 @@ class _Work:
             progress({"done": stop, "of": len(x)})
 
     def _pass(self, x: Tensor) -> None:
-        if self.passing is None or self.passing.size != self.chunks.size:
-            self.passing = Pass(self.observer, list(self.coverages.values()), self.chunks.size)
+        if self.passing is None or self.passing.size != self.chunks.fits:
+            self.passing = Pass(self.observer, list(self.coverages.values()), self.chunks)
         self.passing(x)
 
     def _in_parts(self, x: Tensor, start: int, points: list[int]) -> None:

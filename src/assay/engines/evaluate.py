@@ -8,12 +8,14 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from assay.core import environment, store
 from assay.core.cases import Cases
+from assay.core.deadline import limited
 from assay.core.errors import BudgetSpent, UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, names
@@ -26,7 +28,9 @@ from assay.engines.checks import ignored, not_made, warnings_of
 from assay.engines.columns import Eps, adaptive, columns_of, looks_for_the_smallest, sizes_of
 from assay.engines.cost import estimate, most_asked
 from assay.engines.evaluation import Evaluation, numbers_table
+from assay.engines.once_more import once_more
 from assay.engines.protocol import protocol_of
+from assay.engines.regress import Regress
 from assay.engines.session import session
 from assay.engines.subject import load_subject
 from assay.engines.tally import tally
@@ -44,6 +48,7 @@ LONG = 30.0  # seconds from which on an estimate is worth a line
 Model = str | nn.Module | Target | Callable[..., Any]
 
 
+@limited
 def evaluate(
     model: Model,
     data: str | Data,
@@ -53,6 +58,7 @@ def evaluate(
     norm: str = "linf",
     seen: Any = None,
     static_from: Model | None = None,
+    regress: Sequence[str | Path] = (),
     save: str | None = None,
     each: bool = False,
     ignore: Sequence[str] = (),
@@ -66,6 +72,7 @@ def evaluate(
     queries: int | None = None,
     ask: str = "",
     white_box: bool = False,
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy of a model, clean and under attack.
@@ -74,13 +81,18 @@ def evaluate(
     after it. With ``each``, every attack sees every rightly classified input. Several ``eps`` ("0.1,0.2,0.3") give a
     curve. ``seen`` names the attacks the model was trained with where its checkpoint does not. ``static_from`` adds a
     column of its own: examples made on that other model and judged here. ``save`` keeps every example made in a run of
-    that name. ``ignore`` names trust checks that are not to be made.
+    that name. ``ignore`` names trust checks that are not to be made. ``regress`` names earlier runs whose failures are
+    asked first, each alone three times (see ``assay.replay``); they are told apart and no number counts them.
 
     A model that only answers is sent at most ``queries`` inputs, asked as ``ask`` says. Where the budget ends first,
     the numbers are of the blocks before and ``complete`` is False; with ``save`` every answer is kept, and the same
     call with a larger budget goes on. A budget that is spent before the first block raises ``BudgetSpent``.
+
+    Where the model raises, or takes longer than ``call_timeout`` for one call, its block is done once more; a second
+    time ends the evaluation, for a number over the inputs that it can take would be another one.
     """
     skipped = sorted(ignored(ignore))
+    old = Regress.of(regress, save, fresh=fresh, device=device, mean=mean, std=std)
     target, given, labelled = load_subject(
         model,
         data,
@@ -106,6 +118,8 @@ def evaluate(
     each = each or wants_each(suite) or looks_for_the_smallest(attacks)
     protocol = protocol_of(_name(model), target, given, attacks, text, seed=seed, each=each, curve=len(sizes) > 1)
     protocol |= {"parts": {name: list(c.attacks) for name, c in columns.items()}} if "attacks" not in columns else {}
+    limited = next(iter(columns.values())).limited
+    protocol |= {"limited": dict(limited)} if limited else {}
     with ExitStack() as open_for_run:
         open_for_run.enter_context(session(deterministic=deterministic))
         for column in columns.values():
@@ -115,10 +129,12 @@ def evaluate(
         keep = None
         if save is not None:
             config = _config(model, target, given, columns, protocol, batch, skipped) | how_to_ask(ask, queries)
+            config |= old.config()
             keep = open_for_run.enter_context(store.opened(save, config, environment.describe(), fresh=fresh))
             keep_answers(target, keep.path)
-        rng = Stream(seed, ("eval",))
-        work = Blocks(target, labelled, columns, rng, batch, each, keep, progress or (lambda _: None))
+        rng, tell = Stream(seed, ("eval",)), progress or (lambda _: None)
+        regressed = old.all(target, _name(model), keep, tell)
+        work = Blocks(target, labelled, columns, rng, batch, each, keep, tell)
         static = None if static_from is None else _name(static_from)
         blocks = work.all()
         if work.spent is not None and not blocks:
@@ -126,7 +142,7 @@ def evaluate(
         result = tally(blocks, columns, target.spec.classes, protocol, static=static)
         result.complete, result.protocol["n"] = work.spent is None, result.clean.n
         result.access = "white box" if "grad" in target.gives else "black box"
-        result.ignored = tuple(skipped)
+        result.ignored, result.regress = tuple(skipped), regressed
         _check(result, target, labelled, attacks, rng.at("checks"))
         result.queries = asked_of(target)
         if keep is not None:
@@ -153,7 +169,9 @@ def _check(result: Evaluation, target: Target, cases: Cases, attacks: Mapping[st
     result.not_made = {name: why for name, why in not_made(target).items() if name not in result.ignored}
     try:
         if result.complete:
-            result.warnings = warnings_of(target, cases, result, attacks, rng, result.ignored)
+            result.warnings = once_more(
+                lambda: warnings_of(target, cases, result, attacks, rng, result.ignored), "in the trust checks"
+            )
             return
     except BudgetSpent:
         log.warning("the budget of queries is spent before the trust checks are made")

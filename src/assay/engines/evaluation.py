@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from assay.core.specs import did_you_mean
 from assay.core.stats import wilson
 from assay.engines.cascade import Effort
 from assay.engines.protocol import differences
+
+if TYPE_CHECKING:
+    from assay.engines.regress import Regressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,8 @@ class Evaluation:
     ``parts`` has the worst cases of ``seen`` and ``unseen`` attacks apart, ``curve`` that at each of several eps,
     ``mean`` the mean over attacks that each saw every input, ``minimal`` the smallest perturbations found. ``not_made``
     has the trust checks that this target does not allow, each with the reason. Where a budget of ``queries`` ended
-    before the work did, ``complete`` is False and the numbers are of the inputs before.
+    before the work did, ``complete`` is False and the numbers are of the inputs before. ``regress`` has what became of
+    the failures of earlier runs, which no number counts.
     """
 
     clean: Share
@@ -110,6 +114,7 @@ class Evaluation:
     access: str = "white box"
     complete: bool = True
     queries: dict[str, Any] | None = None
+    regress: "Regressed | None" = None
 
     def accuracy(self, name: str = "worst") -> float:
         """Accuracy ``clean``, ``worst``, of a part (``seen``), or under the attack of that name (white box)."""
@@ -148,6 +153,8 @@ class Evaluation:
             "complete": self.complete,
             "protocol": self.protocol,
         }
+        if self.regress is not None:
+            told = {"regress": self.regress.to_json(), **told}
         if self.parts:
             told["parts"] = _shares(self.parts)
         if self.curve:

@@ -1,30 +1,38 @@
 """Failures before they are stored: judged once more, measured, and laid out for the shard."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from assay.core import norms
 from assay.core.cases import MINED, Cases
+from assay.core.chunks import Chunks
 from assay.core.images import ssim, unit_range
 from assay.engines.parents import line_columns
 from assay.engines.seeding import LABELLED
+from assay.engines.stability import Confirm
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
 from assay.subjects.target import Target
 
 STORED = ("pred", "step", "cycle", "kind")
-SOMETIMES = ("others_pred", MINED)
+SOMETIMES = ("others_pred", MINED, "failed", "asked")
 
 
-def checked(bench: Bench, stages: Stages, found: Cases | None) -> tuple[Cases, Cases] | None:
-    """Failures that fail again when asked anew, and those that do not (flaky)."""
-    if found is None or not len(found):
-        return None
+def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tuple[Cases, Cases]:
+    """Failures that fail again when asked anew, as often as they must, and those that do not (flaky)."""
     again = found.drop("pred").to(bench.target.device)
-    logits = bench.logits(again)
-    still = (stages.oracle(bench, again.note(logits=logits)) | ~logits.isfinite().all(1)).cpu()
+    if confirm.alone:
+        bench = replace(bench, chunks=Chunks(1))
+    failed = torch.zeros(len(found), dtype=torch.int64)
+    for _ in range(confirm.n):
+        logits = bench.logits(again)
+        failed += (stages.oracle(bench, again.note(logits=logits)) | ~logits.isfinite().all(1)).cpu()
+    if confirm.n > 1:
+        found = found.note(failed=failed, asked=torch.full_like(failed, confirm.n))
+    still = failed >= confirm.k
     return found[still], found[~still]
 
 

@@ -3,16 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from assay.core import store
 from assay.core.cases import Cases
-from assay.core.errors import NothingToTest
+from assay.core.errors import NothingToTest, UsageError
 from assay.core.shards import decode
 from assay.core.store import Store
 from assay.engines.seeding import seeding
+from assay.engines.stability import stability
+
+if TYPE_CHECKING:
+    from assay.engines.kinds import Kinds
+    from assay.engines.shrinkings import Shrunk
 
 
 @dataclass(slots=True)
@@ -27,7 +32,9 @@ class Found:
     own, so that ``failures`` and ``wrong`` are by what a model says of the clean parent; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
     ``coverage`` what is covered of which criterion and layers, where the recipe has one; ``queries`` what a target that
-    only answers was asked.
+    only answers was asked. ``nonfinite`` are the failures whose answer is NaN or infinite, none of ``wrong``;
+    ``skipped`` the seeds left out because the model failed on them twice, first with ``skipped_because``;
+    ``stability`` whether the model answered its seeds the same when asked again.
     """
 
     run: Path
@@ -38,7 +45,10 @@ class Found:
     wrong: int = 0
     distinct: int = 0
     broken: int = 0
+    nonfinite: int = 0
     flaky: int = 0
+    skipped: int = 0
+    skipped_because: str | None = None
     gradient_steps: int = 0
     kept: dict[str, int] = field(default_factory=dict)
     opinions: dict[str, int] = field(default_factory=dict)
@@ -49,6 +59,7 @@ class Found:
     stats: dict[str, Any] = field(default_factory=dict)
     coverage: dict[str, Any] | None = None
     queries: dict[str, Any] | None = None
+    stability: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self.failures
@@ -66,6 +77,20 @@ class Found:
         """The failures, with the label of their seed and their columns."""
         return load_failures(store.read(self.run))
 
+    def kinds(self) -> "Kinds | None":
+        """How many kinds of failures there are, of which classes, from the run's shards; None where there are none."""
+        from assay.engines.kinds import kinds_in
+
+        return kinds_in(store.read(self.run))
+
+    def shrink(self, **given: Any) -> "Shrunk":
+        """The failures with as little changed as it takes, one of each kind unless ``distinct=False``; see
+        ``assay.shrink``. A run of a live model must be given it again: ``model=``.
+        """
+        from assay.engines.shrink import shrink
+
+        return shrink(self.run, **{"distinct": True} | given)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"run": str(self.run)}
 
@@ -81,8 +106,18 @@ def load_failures(run: Store) -> Cases:
 def as_cases(run: Store, name: str) -> Cases:
     """The failures of one shard."""
     columns = decode(run.file(name))
+    missing = [key for key in ("x", "y", "origin", "seeds", "seed", "pred") if key not in columns]
+    if missing:
+        raise UsageError(f"{run.path / name} is no shard of failures: it has no column {missing[0]!r}")
     x, y, origin, seeds = (columns.pop(key) for key in ("x", "y", "origin", "seeds"))
-    return Cases(x, y, origin, {**columns, "seed_x": seeds[columns["seed"]]})
+    place = columns["seed"]
+    if (
+        seeds.shape[1:] != x.shape[1:]
+        or place.dtype != torch.int64
+        or bool(((place < 0) | (place >= len(seeds))).any())
+    ):
+        raise UsageError(f"{run.path / name} is no shard of failures: its seeds are not those of its cases")
+    return Cases(x, y, origin, {**columns, "seed_x": seeds[place]})
 
 
 def summary(folder: Store) -> Found:
@@ -91,6 +126,8 @@ def summary(folder: Store) -> Found:
     found = Found(folder.path, recipe, seconds=float(folder.stats().get("seconds", 0.0)))
     found.add(*(folder.totals("fuzz", what) for what in ("counts", "kept", "opinions")))
     found.seeding = seeding(folder)
+    found.skipped_because = next((line.meta["error"] for line in folder.commits("fuzz") if "error" in line.meta), None)
+    found.stability = stability(folder)
     return found
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from assay.core import environment, store
 from assay.core.chunks import Chunks
+from assay.core.deadline import limited
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.units import seconds
@@ -23,6 +24,7 @@ from assay.engines.protocol import warn_of_large
 from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
+from assay.engines.stability import Confirm, check_confirm
 from assay.engines.twins import TWINS, Twins, twins_of
 from assay.engines.workshop import RunWorkshop
 from assay.recipes.fitting import recipes_for
@@ -45,6 +47,7 @@ LANES = {"cpu": 256, "cuda": 8192}
 LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
 
 
+@limited
 def fuzz(
     recipe: str | Recipe,
     model: str | nn.Module | Target | Callable[..., Any],
@@ -73,6 +76,8 @@ def fuzz(
     white_box: bool = False,
     fresh: bool = False,
     deterministic: bool = False,
+    confirm: str = "",
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Look for failing cases and keep them in a run folder; a run that exists is continued.
@@ -85,6 +90,10 @@ def fuzz(
     that need to know and to build with (the training part of the set that ``data`` names, unless given). ``folder`` is
     that of a run inside another one. A model that only answers is sent at most ``queries`` inputs over all sessions,
     asked as ``ask`` says; its answers are kept in the run, and where the budget ends first the run is not ``complete``.
+
+    A failure is stored where it fails again when asked anew; of a model that changes its mind, in 4 of 5 repeats, or as
+    ``confirm`` says ("4/5"). Where the model raises, or takes longer than ``call_timeout`` for one call, the seeds
+    under way are tried once more and then skipped and counted.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
@@ -101,6 +110,7 @@ def fuzz(
         white_box=white_box,
         answers=answers_in(run, folder, fresh=fresh),
     )
+    check_confirm(confirm, named)
     seeds_from = fitted(named, seeds_from)
     ball = ball_of(eps, norm)
     warn_of_large(ball["eps"], ball["norm"], seeds_from)
@@ -131,7 +141,13 @@ def fuzz(
     width = _width(lanes, target, lane_bytes)
     fits_to = starts or profile is not None  # whether something is fitted to the training data
     config: dict[str, dict[str, Any]] = {
-        "run": {"kind": "fuzz", "seed": seed, "unit": group, "deterministic": deterministic},
+        "run": {
+            "kind": "fuzz",
+            "seed": seed,
+            "unit": group,
+            "deterministic": deterministic,
+            **({"confirm": str(Confirm.parse(confirm))} if confirm else {}),
+        },
         "target": {
             "model": model if isinstance(model, str) else "module",
             "fingerprint": named.fingerprint(),
@@ -191,6 +207,7 @@ def fuzz(
                 tell,
                 guidance,
                 whole_units=deterministic,
+                confirm=confirm,
             )
             if not campaign.prepare(seeds_from):
                 return campaign.found

@@ -10,9 +10,10 @@ from torch import Tensor
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
-from assay.core.files import sha256, write_atomic
+from assay.core.files import make_folder, sha256, write_atomic
 from assay.core.randomness import Stream
 from assay.core.registry import Bound
+from assay.core.repair import GUIDANCE
 from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.recipes.recipe import Stages
@@ -25,7 +26,7 @@ from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
 
-FOLDER = "guidance"  # of a run: two files, written in turn, so that one is whole whenever a write is cut off
+FOLDER = GUIDANCE  # of a run: two files, written in turn, so that one is whole whenever a write is cut off
 FILES = ("0.safetensors", "1.safetensors")
 
 
@@ -120,9 +121,21 @@ class Guidance:
         if self.from_seeds is not None:
             flat["seeds"] = torch.tensor(self.from_seeds, dtype=torch.float64)
         name, content = FILES[_last(run).get("file") == FILES[0]], encode(flat)
-        (run.path / FOLDER).mkdir(exist_ok=True)
+        make_folder(run.path / FOLDER)
         write_atomic(run.path / FOLDER / name, content)
         return {"file": name, "sha256": sha256(content)}
+
+    def known(self) -> dict[str, dict[str, Tensor]]:
+        """What is known now, to go back to."""
+        parts = {} if self.coverage is None else {"coverage": self.coverage.state()}
+        parts |= {} if self.chooser is None else {"strategy": self.chooser.state()}
+        return {part: {name: tensor.clone() for name, tensor in state.items()} for part, state in parts.items()}
+
+    def back_to(self, known: dict[str, dict[str, Tensor]]) -> None:
+        """Forget what was learnt since."""
+        for part, keeper in (("coverage", self.coverage), ("strategy", self.chooser)):
+            if keeper is not None:
+                keeper.load({name: tensor.clone() for name, tensor in known[part].items()})
 
     def load(self, run: Store) -> bool:
         """Go back to what the last commit knew; False where there is none."""
@@ -144,8 +157,9 @@ class Guidance:
 
 
 def _last(run: Store) -> dict[str, str]:
-    """What the last commit of cases says of the guidance."""
-    last = next((line.meta for line in reversed(run.lines) if line.meta.get("kind") == "fuzz"), {})
+    """What the last commit of cases says of the guidance; one that skips a unit says nothing."""
+    fuzzed = (line.meta for line in reversed(run.lines) if line.meta.get("kind") == "fuzz")
+    last = next((meta for meta in fuzzed if "skipped" not in meta.get("counts", {})), {})
     return dict(last.get("guidance") or {})
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.core import environment, store
+from assay.core.deadline import limited
 from assay.core.errors import Interrupted, UsageError
 from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.requirement import Requirement
@@ -35,6 +36,7 @@ from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 
 
+@limited
 def harden(
     recipe: str | Recipe,
     model: Model,
@@ -65,6 +67,7 @@ def harden(
     device: str = "auto",
     fresh: bool = False,
     deterministic: bool = False,
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Hardened:
     """Train a model with the failures a recipe finds in it, round after round, until the requirement holds.
@@ -80,7 +83,8 @@ def harden(
 
     A recipe that finds no cases trains once. Its control is trained by the recipe's ``control`` on the same inputs, and
     the test part is looked at beside the original with random noise on the weights that training changed. ``history``
-    is the folder that a recipe such as dare mines, where that is not beside the weights.
+    is the folder that a recipe such as dare mines, where that is not beside the weights. ``call_timeout`` is how long
+    one call of the model may take.
     """
     requirement = Requirement.parse(until)
     past = {} if history is None else {"train.history": history}

@@ -11,6 +11,7 @@ from torch import nn
 
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
+from assay.core.files import make_folder
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
 from assay.core.specs import python_file, step
@@ -94,7 +95,7 @@ class Models:
     ) -> Made:
         """A trained copy; a training of the same kind that was stopped goes on."""
         folder = self.folder.path / "training"
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         keeper = Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
         made: nn.Module = fit(start.module, data, extra, rng=rng, watch=keeper)
         # Without its clock, so that the same training gives the same bytes.

@@ -196,7 +196,8 @@ class Lanes:
         memory |= {name: made.info[name] for name in PUSHED if name in made.info}
         for name in self.stages.score:
             best = lanes.info[f"best_{name}"]
-            memory[f"best_{name}"] = torch.where(kept, torch.maximum(best, made.info[name]), best)
+            # The larger of two numbers: a score of an answer that is none is NaN, and no best.
+            memory[f"best_{name}"] = torch.where(kept, torch.fmax(best, made.info[name]), best)
         return memory
 
     def _refilled(self) -> Cases | None:

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.core import store
+from assay.core import store, trust
 from assay.core.cases import InputSpec
 from assay.core.errors import AssayError, UsageError
 from assay.core.registry import names
-from assay.core.specs import canonical, sliced
+from assay.core.specs import canonical, python_file, sliced
 from assay.engines.prioritisers import Method, parts_of
 from assay.engines.stored import class_names, identity_of, pool_of, stored_cases
 from assay.subjects.bench import Data, fitted
@@ -28,7 +28,11 @@ def pool_given(pool: str | Path | Data, *, static: bool, size: str) -> Data:
     every = stored_cases(run)
     cases = every[pool_of(run, every, every=True, static=static).rows]
     spec = InputSpec(tuple(cases.x.shape[1:]), (0.0, 1.0), class_names(run, every))
-    return Data(f"run {run.name}", cases, spec, str(identity_of(run).get("data", {}).get("spec", "")))
+    source = str(identity_of(run).get("data", {}).get("spec", ""))
+    if not trust.is_own(run.lines[0]) and python_file(sliced(source)[0]) is not None:
+        log.warning("run %s is made of %s, which is not run: that run is not yours; give --training", run.name, source)
+        source = ""
+    return Data(f"run {run.name}", cases, spec, source)
 
 
 def _is_data(text: str) -> bool:

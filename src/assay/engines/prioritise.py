@@ -14,6 +14,7 @@ from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.core.units import count
 from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
+from assay.engines.once_more import once_more
 from assay.engines.ordering import Ordered, Ordering, Progress
 from assay.engines.pools import pool_given, training_for
 from assay.engines.prioritisers import Method, methods_of, observer_for
@@ -159,7 +160,7 @@ def prioritise(
             config = _config(model, target, given, methods, known, seed) | how_to_ask(ask, queries)
             kept = open_for_work.enter_context(store.opened(run, config, environment.describe(), fresh=fresh))
             keep_answers(target, kept.path)
-        work.all(number, measure=measure)
+        once_more(lambda: work.all(number, measure=measure), "while tests were put in order", work.notes.clear)
         result = _told(work, model, number, kept)
         if kept is not None:
             _keep(kept, result)

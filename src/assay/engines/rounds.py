@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.core import store
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.files import make_folder
 from assay.core.shards import decode
 from assay.engines.found import load_failures
 from assay.engines.fuzz import fuzz
@@ -166,7 +167,7 @@ class Rounds:
         told = store.begun_with(path).get("target", {})
         if told and told.get(f"{RESISTANT}_fingerprint", told["fingerprint"]) != current.fingerprint():
             aside = self.folder.path / "quarantine"
-            aside.mkdir(exist_ok=True)
+            make_folder(aside)
             path.rename(next(p for i in range(1, 10_000) if not (p := aside / f"{path.name}.{i}").exists()))
         return path
 

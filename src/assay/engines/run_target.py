@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from assay.core.errors import UsageError
 from assay.core.store import Store
 from assay.engines.asking import ANSWERS
 from assay.engines.resistant_model import RESISTANT
-from assay.engines.stored import class_names, identity_of, kind_of, round_number
+from assay.engines.stored import class_names, identity_of, kind_of, named_by_run, round_number
+from assay.subjects.answer_book import told_before
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
@@ -39,13 +40,15 @@ def target_of(
     queries: int | None = None,
     ask: str = "",
     white_box: bool = False,
+    anew: bool = False,
 ) -> Target:
     """The given model; else the run's own, loaded when it is first asked, so that who asks nothing needs none.
 
     ``queries``, ``ask`` and ``white_box`` are for models that only answer; what the run's own one answers is kept in
-    the run, and the budget is the run's where nothing is said.
+    the run, and the budget is the run's where nothing is said. ``anew`` is for who only reads: nothing is kept, no
+    answer is known beforehand, the budget is what is said, and a model that is not the run's is what was meant.
     """
-    asking = {"queries": queries, "ask": ask, "white_box": white_box}
+    asking = {"queries": queries, "ask": ask, "white_box": white_box, "anew": anew}
     if model is not None:
         return _load(run, cases, model, data, device, mean, std, asking)
     return Deferred(lambda: _load(run, cases, None, data, device, mean, std, asking), pick_device(device))
@@ -92,7 +95,7 @@ def _load(
     """The model that was given, or the run's own, which must still be what it was."""
     told = identity_of(run).get("target", {})
     own = told if model is None else {}  # the run's normalisation belongs to the run's net
-    text = _own_text(run) if model is None else ""
+    text = own_text(run) if model is None else ""
     if data is None:
         shape = tuple(cases.x.shape[1:])
         known = Data(f"run {run.name}", cases[:0], InputSpec(shape, (0.0, 1.0), class_names(run, cases)))
@@ -101,12 +104,16 @@ def _load(
     moments: dict[str, Any] = {"mean": mean or own.get("mean", ()), "std": std or own.get("std", ())}
     opened = asking["white_box"] or bool(own.get("white_box"))
     given = {**moments, **asking, "white_box": opened}
+    anew = given.pop("anew")
     if model is None:
-        given |= {"ask": asking["ask"] or _how(run), "answers": run.path / ANSWERS}
-        if asking["queries"] is None and not opened:
+        given |= {"ask": asking["ask"] or _how(run)}
+        if not anew or told_before(run.path / ANSWERS):  # else it is asked one input to see, which nobody notes
+            given["answers"] = run.path / ANSWERS
+        if asking["queries"] is None and not opened and not anew:
             given["queries"] = _table(run, "budget").get("queries")
     try:
-        target = load_target(text if model is None else model, data=known, device=device, **given)
+        with named_by_run(run) if model is None else nullcontext():
+            target = load_target(text if model is None else model, data=known, device=device, **given)
     except UsageError as error:
         if model is not None:
             raise
@@ -121,8 +128,9 @@ def _load(
                 f"{text} is not the model that run {run.name} was made with: its weights, normalisation or "
                 "classes differ; give --model (with --data, --mean and --std where they belong to it)"
             )
-        log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
-    elif isinstance(target, Asked):
+        if not anew:
+            log.warning("the model is not the one run %s was made with; scores are those of the given one", run.name)
+    elif isinstance(target, Asked) and not anew:
         target.keep(run.path / ANSWERS)
     return target
 
@@ -148,7 +156,23 @@ def _own_fingerprint(run: Store) -> object:
     return built.meta["fingerprint"] if built else told.get(f"{RESISTANT}_fingerprint", told.get("fingerprint"))
 
 
-def _own_text(run: Store) -> str:
+def result_text(run: Store) -> tuple[str, int]:
+    """The best model of a hardening as text, and the number of the round that made it."""
+    best = next((int(line.meta["best"]) for line in reversed(list(run.commits("best")))), None)
+    model = str(identity_of(run).get("target", {}).get("model", "module"))
+    hint = "give --model NET@WEIGHTS"
+    if best is None:
+        have = sorted(path.name for path in (run.path / "models").glob("round-*.safetensors"))
+        raise UsageError(
+            f"run {run.name} has no result yet; {hint}, such as one of its {', '.join(have) or 'models to come'}"
+        )
+    weights = run.path / "models" / f"round-{best:03d}.safetensors"
+    if model == "module":
+        raise UsageError(f"run {run.name} hardened a live model, which no text names; {hint}, its result is {weights}")
+    return f"{model.partition('@')[0]}@{weights}", best
+
+
+def own_text(run: Store) -> str:
     """The model of a run as text: of a hardening the original one, of a round of it the one it fuzzed."""
     path, told, weights = run.path.resolve(), identity_of(run), None
     outer, number = store.begun_with(path.parent), round_number(path)

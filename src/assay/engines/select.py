@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from assay.core import store
 from assay.core.cases import Cases
-from assay.core.errors import AssayError, UsageError
+from assay.core.errors import AssayError, NothingToTest, UsageError
 from assay.core.files import sha256
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
@@ -20,9 +21,10 @@ from assay.core.shards import decode, encode
 from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
 from assay.core.units import count
+from assay.engines.kinds import one_of_each
 from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.session import session
-from assay.engines.stored import Pool, class_names, identity_of, kind_of, pool_of, stored_cases
+from assay.engines.stored import Pool, class_names, identity_of, keeps_all, kind_of, named_by_run, pool_of, stored_cases
 from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data, fitted
@@ -70,6 +72,7 @@ def select(
     k: int | str,
     every: bool = False,
     static: bool = False,
+    distinct: bool = False,
     model: Model | None = None,
     data: str | Data | None = None,
     training: str | Data | None = None,
@@ -87,7 +90,8 @@ def select(
 
     ``k`` is a number, or a share such as ``10%`` of the cases to pick from: those that fail. Of a saved evaluation
     ``every`` takes the examples that fool nobody too, and ``static`` those made on another model, which are left out
-    otherwise. The model is the run's own (of a hardening the original one) unless another is given, and is loaded only
+    otherwise. ``distinct`` leaves one case of each kind to pick from, the one with the smallest change. The model is
+    the run's own (of a hardening the original one) unless another is given, and is loaded only
     where the selector asks it. The selection is kept in the run; the same call again reads it from there. ``data`` are
     those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
     net. ``training`` are those the model was trained with, for selectors and scores that compare with them: the
@@ -99,8 +103,10 @@ def select(
     with store.continued(store.find_run(run)) as folder, session():
         cases = stored_cases(folder)
         pool = pool_of(folder, cases, every=every, static=static)
-        if "seed_x" not in cases.info and _goes_by_score(chosen):
+        if "seed_x" not in cases.info and (distinct or _goes_by_score(chosen)):
             cases = _with_seeds(folder, cases, data)
+        if distinct:
+            pool = _distinct(folder, cases, pool)
         asking: dict[str, Any] = {"queries": queries, "ask": ask, "white_box": white_box}
         target = target_of(folder, cases, model, data=data, device=device, mean=mean, std=std, **asking)
         if chosen.entry.needs:
@@ -110,7 +116,21 @@ def select(
         known = None if training is None or bench.training is None else bench.training.fingerprint()
         asked = {"k": count(k, len(pool.rows), "-k"), "seed": seed, "model": told, "training": known}
         asked |= {"asking": asking if any(asking.values()) else None}  # a budget may have cut its work short
+        asked |= {"distinct": distinct or None}
         return _selected(folder, bench, cases, pool, chosen, asked)
+
+
+def _distinct(run: Store, cases: Cases, pool: Pool) -> Pool:
+    """One case of each kind; those of a pool that do not fail are of none."""
+    some = cases[pool.rows]
+    fails = some.info["pred"] != some.y if keeps_all(run) else torch.ones(len(some), dtype=torch.bool)
+    rows = fails.nonzero().squeeze(1)
+    if not len(rows):
+        raise NothingToTest(f"no case of run {run.name} fails, so that there are no kinds to pick from")
+    kept = pool.rows[rows[one_of_each(some[rows])]].sort().values
+    counts = {"not failing": len(some) - len(rows), "of a kind that is there": len(rows) - len(kept)}
+    more = {reason: pool.dropped.get(reason, 0) + count for reason, count in counts.items() if count}
+    return Pool(kept, pool.dropped | more)
 
 
 def _bench(run: Store, target: Target, chosen: Bound, cases: Cases, training: str | Data | None) -> Bench:
@@ -127,7 +147,8 @@ def _bench(run: Store, target: Target, chosen: Bound, cases: Cases, training: st
     whole = kind_of(run) == "harden" and not str(told.get("spec", "")).startswith("dir:")  # its data are a whole set
     known = Data(run.name, cases[:0], target.spec, f"{told.get('spec', '')}{'/train' * whole}")
     try:
-        learnt = training_of(known, training, size=told.get("size", ""))
+        with named_by_run(run) if training is None else nullcontext():
+            learnt = training_of(known, training, size=told.get("size", ""))
         return Bench(net, training=None if learnt is None else fitted(net, learnt))
     except AssayError as error:
         if training is not None:
@@ -212,7 +233,8 @@ def _with_seeds(run: Store, cases: Cases, data: str | Data | None) -> Cases:
     """The cases with column ``seed_x``, which a saved evaluation does not keep: read from the data it was made of."""
     told = identity_of(run).get("data", {})
     try:
-        known = load_data(data or told.get("spec", ""))
+        with nullcontext() if data else named_by_run(run):
+            known = load_data(data or told.get("spec", ""))
         if known.fingerprint() != told.get("fingerprint"):
             raise UsageError(f"{known.name} is not what the run was made of")
     except AssayError as error:

@@ -202,6 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _admit(self) -> None:
         if self.path.partition("?")[0] != "/":
             raise Refused(404, "there is nothing here; ask /")
+        if "Origin" in self.headers:  # browsers send it for the pages they show; no page has business here
+            raise Refused(403, "pages of a browser get no answers")
         if not self._server.token:
             # A page in the user's browser may reach loopback under a name of its own; it gets nothing.
             if not _is_loopback(_name_of(self.headers.get("Host", ""))):
@@ -213,12 +215,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answered(self) -> bytes:
         questions = self._server.questions
+        if self.headers.get_content_type() != "application/json":  # what forms of any page may send is something else
+            raise Refused(415, "the body must be JSON: Content-Type: application/json")
         body = self._body(questions.bytes_at_most)
         return questions.body(inputs_of(body, questions.target.spec.shape, questions.batch))
 
     def _body(self, most: int) -> bytes:
         """What was sent, if it says how much it is, is not too much, and arrives in time."""
         length = self.headers.get("Content-Length", "")
+        if len(self.headers.get_all("Content-Length", [])) > 1:
+            raise Refused(400, "two lengths of one body")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             raise Refused(411, "say the length of the body: Content-Length")
         if len(length) > 12 or int(length) > most:
@@ -237,6 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
         if status == 401:
             self.send_header("WWW-Authenticate", "Bearer")
         if self.close_connection:

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,74 +12,30 @@ from torch import Tensor
 
 from assay.core import store
 from assay.core.cases import Cases
-from assay.core.errors import BudgetSpent, UsageError
+from assay.core.errors import BudgetSpent, NothingToTest, UsageError
 from assay.core.files import sha256
-from assay.core.registry import Bound, bind
+from assay.core.registry import Bound
 from assay.core.shards import decode, encode
 from assay.core.shrink import passes_of
-from assay.core.specs import python_file, step
+from assay.core.specs import python_file
 from assay.core.store import Store
 from assay.core.units import count
 from assay.engines.asking import asked_of
-from assay.engines.compared import roles_of, siblings_given
+from assay.engines.compared import oracle_of, roles_of, siblings_given
 from assay.engines.found import load_failures
+from assay.engines.kinds import one_of_each
 from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.select import load_selection
 from assay.engines.session import session
-from assay.engines.shrunk import OF_THE_INPUT, shrunk
-from assay.engines.stored import class_names, identity_of, keeps_all, kind_of
+from assay.engines.shrinkings import SIZES, Shrunk, kept, lines_of, scores_in
+from assay.engines.shrunk import shrunk
+from assay.engines.stored import keeps_all, kind_of
 from assay.subjects.bench import Bench
 
 BLOCK = {"cpu": 256, "cuda": 2048}  # cases shrunk and committed together
-KEPT = ("failing", "minimal", "questions", "pred", "ssim")
-SIZES = tuple(f"{size}{when}" for size in ("changed", "l0", "l2", "linf") for when in ("_before", ""))
+KEPT = ("failing", "minimal", "questions", "pred", "ssim", "eight_bit")
 
 Progress = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Shrunk:
-    """The failures of a run made smaller, ``by`` these passes; those that fail no longer are not among the ``cases``.
-
-    ``of`` counts all that were looked at, ``failing`` those that fail on the model that was asked. ``files`` hold the
-    whole in the run; ``seconds`` are those of this call, None where it found everything there. Columns of the cases:
-    see ``assay.engines.shrunk``, and ``row``, the place among the run's own. ``queries`` counts what a model that only
-    answers was asked over all of the run; where its budget ended first, ``complete`` is False.
-    """
-
-    run: Path
-    number: int
-    by: str
-    cases: Cases
-    of: int
-    seconds: float | None
-    classes: tuple[str, ...]
-    files: tuple[str, ...]
-    complete: bool
-    queries: Mapping[str, Any] | None = None
-
-    @property
-    def new(self) -> bool:
-        return self.seconds is not None
-
-    @property
-    def failing(self) -> int:
-        return len(self.cases)
-
-    @property
-    def questions(self) -> int:
-        return int(self.cases.info["questions"].sum())
-
-    def medians(self) -> dict[str, float | None]:
-        """The median of each size before and after, and of the questions; None where no case fails."""
-        names = (*SIZES, "questions")
-        return {name: float(self.cases.info[name].double().quantile(0.5)) if len(self) else None for name in names}
-
-    def __len__(self) -> int:
-        return len(self.cases)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} of {self.of} cases of {self.run.name} shrunk by {self.by}>"
 
 
 def shrink(
@@ -87,6 +43,7 @@ def shrink(
     *,
     by: str = "auto",
     k: int | str | None = None,
+    distinct: bool = False,
     selected: int | None = None,
     any_failure: bool = False,
     budget: int | None = None,
@@ -101,9 +58,11 @@ def shrink(
 ) -> Shrunk:
     """The failures of a fuzzing run with as little changed of their seeds as it takes to fail.
 
-    ``by`` are passes, done one after another: ``blocks(side=4)``, ``pixels``, ``channels``, ``entries``; ``auto`` is
-    blocks, then pixels, or entries where inputs are no images. ``k`` takes the first so many failures, or a share such
-    as ``10%``, ``selected`` those of a selection that ``assay select`` made. What fails is said by the recipe's own
+    ``by`` are passes, done one after another: ``blocks(side=4)``, ``pixels``, ``channels``, ``entries`` take parts of
+    the change back, ``line(steps=10)`` makes all of it smaller, ``eight_bit`` lays it on the levels of such images;
+    ``auto`` is 8 bits, blocks, pixels, line, 8 bits, or entries and line where inputs are no images. ``distinct`` takes
+    one failure of each kind, the one with the smallest change, ``k`` the first so many failures, or a share such as
+    ``10%``, ``selected`` those of a selection that ``assay select`` made. What fails is said by the recipe's own
     oracle, and the wrong class stays what it was, unless ``any_failure`` will do. ``budget`` is the most questions of
     a case. The model is the run's own unless another is given, and so are the ``siblings`` of a recipe that compares
     models. The result is kept in the run; the same call again reads it from there, or goes on where it was stopped.
@@ -118,8 +77,8 @@ def shrink(
         _check_kind(folder)
         every = load_failures(folder)
         rows = torch.arange(len(every)) if selected is None else _selected(folder, selected)
-        rows = rows if k is None else rows[: count(k, len(rows), "-k")]
-        oracle = _oracle(folder)
+        rows, left_out = _chosen(folder, every, rows, k, distinct=distinct)
+        oracle = oracle_of(folder)
         passes = passes_of(by, tuple(every.x.shape[1:]))
         loading: dict[str, Any] = {"device": device, "mean": mean, "std": std}
         target = target_of(folder, every, model, **loading, queries=queries, ask=ask)
@@ -138,24 +97,34 @@ def shrink(
         work = _Work(folder, every, rows, number, asked, progress or (lambda _: None))
         new = work.done < len(rows)
         if not new:
-            return _kept(folder, number, every)
+            return replace(kept(folder, number, every), left_out=left_out)
         net = target.target if isinstance(target, Deferred) else target
         try:
             work.go(Bench(net, roles_of(folder, oracle, every, net, others, **loading)), oracle)
         except BudgetSpent:
             if not work.done:
                 raise
-        made = _kept(folder, number, every, time.monotonic() - work.began)
-        return replace(made, queries=asked_of(net))
+        made = kept(folder, number, every, time.monotonic() - work.began)
+        return replace(made, queries=asked_of(net), left_out=left_out)
 
 
-def load_shrunk(run: Store, number: int) -> Shrunk:
-    """What a run keeps of a shrinking, by its number from 1."""
-    have = max((int(line.meta["number"]) for line in run.commits("shrink")), default=0)
-    if not 1 <= number <= have:
-        hint = f"its last one is {have}" if have else "make one with assay shrink"
-        raise UsageError(f"run {run.name} has no shrinking {number}; {hint}")
-    return _kept(run, number, load_failures(run))
+def _chosen(
+    run: Store, every: Cases, rows: Tensor, k: int | str | None, *, distinct: bool
+) -> tuple[Tensor, dict[str, int]]:
+    """Which of these rows are shrunk, and how many are left out for which reason."""
+    counts = {}
+    if distinct:
+        before = len(rows)
+        if keeps_all(run):  # what does not fail is of no kind
+            rows = rows[every.info["pred"][rows] != every.y[rows]]
+            if not len(rows):
+                raise NothingToTest(f"no case of run {run.name} fails: nothing to shrink")
+        rows = rows[one_of_each(every[rows])]
+        counts["of a kind that is there"] = before - len(rows)
+    if k is not None:
+        counts["after the first"] = max(0, len(rows) - count(k, len(rows), "-k"))
+        rows = rows[: count(k, len(rows), "-k")]
+    return rows, {reason: number for reason, number in counts.items() if number}
 
 
 class _Work:
@@ -166,7 +135,7 @@ class _Work:
     ) -> None:
         self.run, self.every, self.rows, self.number = run, every, rows, number
         self.asked, self.progress, self.began = asked, progress, time.monotonic()
-        self.done = sum(int(line.meta["cases"]) for line in _lines(run, number))
+        self.done = sum(int(line.meta["cases"]) for line in lines_of(run, number))
 
     def go(self, bench: Bench, oracle: Bound) -> None:
         """Shrink what no commit holds yet."""
@@ -182,7 +151,7 @@ class _Work:
                 self.progress(numbers | {"seconds": time.monotonic() - self.began})
 
             given = {name: self.asked[name] for name in ("by", "any_failure", "budget")}
-            made = shrunk(bench, self.every[rows].drop(*_scores(self.run)), oracle, **given, watch=tell)
+            made = shrunk(bench, self.every[rows].drop(*scores_in(self.run)), oracle, **given, watch=tell)
             columns = {name: made.info[name] for name in (*KEPT, *SIZES) if name in made.info}
             self.run.commit(
                 {_file(self.number, self.done): encode({"row": rows, "x": made.x, **columns})},
@@ -193,35 +162,6 @@ class _Work:
                 asked=self.asked,
             )
             self.done += len(rows)
-
-
-def _kept(run: Store, number: int, every: Cases, seconds: float | None = None) -> Shrunk:
-    lines = _lines(run, number)
-    files = tuple(name for line in lines for name in line.files)
-    parts = [decode(run.file(name)) for name in files]
-    columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    x, rows = columns.pop("x"), columns["row"]
-    cases = every[rows].drop(*OF_THE_INPUT, *_scores(run)).with_x(x).note(**columns)
-    return Shrunk(
-        run.path,
-        number,
-        by=lines[0].meta["asked"]["by"],
-        cases=cases[columns["failing"]],
-        of=len(cases),
-        seconds=seconds,
-        classes=class_names(run, every),
-        files=files,
-        complete=len(cases) == int(lines[0].meta["of"]),
-    )
-
-
-def _scores(run: Store) -> set[str]:
-    """The columns with scores, which were taken of the input as it was."""
-    return {step(text)[0].rpartition(":")[2] for text in identity_of(run)["recipe"].get("score", ())}
-
-
-def _lines(run: Store, number: int) -> list[Any]:
-    return [line for line in run.commits("shrink") if line.meta["number"] == number]
 
 
 def _number(run: Store, asked: Mapping[str, Any]) -> int:
@@ -255,11 +195,6 @@ def _selected(run: Store, number: int) -> Tensor:
     """The rows of a selection among all failures."""
     rows: Tensor = decode(run.file(load_selection(run, number).file))["rows"]
     return rows
-
-
-def _oracle(run: Store) -> Bound:
-    kept = "wrong_label" if keeps_all(run) else identity_of(run)["recipe"]["oracle"]  # of a pool, what fails
-    return bind("oracle", *step(kept))
 
 
 def _code(oracle: Bound) -> str:

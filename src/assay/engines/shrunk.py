@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from assay.core import norms
+from assay.core.amounts import as_image, is_on_levels
 from assay.core.cases import Cases, inside
 from assay.core.errors import UsageError
 from assay.core.images import ssim, unit_range
-from assay.core.shrink import Ask, changed, entries, passes_of, pixels
+from assay.core.questions import Ask
+from assay.core.shrink import changed, entries, passes_of, pixels
 from assay.core.shrink import shrunk as passed
 from assay.stages.oracles.wrong_label import wrong_label
 from assay.subjects.bench import Bench
@@ -35,14 +37,16 @@ def shrunk(
 ) -> Cases:
     """The same cases with as little changed of their seeds (column ``seed_x``) as it takes to fail by the oracle.
 
-    ``by`` are passes, done one after another: ``blocks(side=4)``, ``pixels``, ``channels`` of images, ``entries`` of
-    anything; ``auto`` is blocks, then pixels, or entries where inputs are no images. A case keeps the class that the
-    target gives it, unless ``any_failure`` will do. A case that does not fail is left as it is, and so is one whose
-    shrunk form fails no longer when it is asked anew in another batch. ``budget`` is the most questions of a case.
-    ``watch`` is told how many questions were asked each time.
+    ``by`` are passes, done one after another. ``blocks(side=4)``, ``pixels``, ``channels`` of images and ``entries`` of
+    anything take parts of the change back; ``line(steps=10)`` makes all of it smaller, ``eight_bit`` lays it on the
+    levels that an image of 8 bits has. ``auto`` is blocks, pixels, line, 8 bits, or entries and line where inputs are
+    no images. A case keeps the class that the target gives it, unless ``any_failure`` will do. A case that does not
+    fail is left as it is, and so is one whose shrunk form fails no longer when it is asked anew in another batch.
+    ``budget`` is the most questions of a case. ``watch`` is told how many questions were asked each time.
 
-    Columns: ``failing``, ``minimal`` (nothing that the last pass goes by can be taken back), ``questions``, ``pred``,
-    and before (``_before``) and after: ``changed`` (pixels, or entries), ``l0``, ``l2``, ``linf``.
+    Columns: ``failing``, ``minimal`` (nothing that the last pass with parts goes by can be taken back), ``questions``,
+    ``pred``, with ``eight_bit`` among the passes whether what an image of 8 bits holds of the case fails, and before
+    (``_before``) and after: ``changed`` (pixels, or entries), ``l0``, ``l2``, ``linf``.
     """
     passes = passes_of(by, tuple(cases.x.shape[1:]))
     _check(bench, cases, budget)
@@ -59,13 +63,17 @@ def shrunk(
             tell(len(rows))
             return _surely(bench, oracle, base[rows].with_x(x), None if any_failure else own[rows])
 
-        made = passed(base.x, base.parent, ask, passes, budget)
+        bounds = bench.target.spec.bounds
+        made = passed(base.x, base.parent, ask, passes, budget, bounds)
         x, minimal = _asked_anew(base, made.x, made.minimal, ask)
+        asked_for = any(each.text == "eight_bit" for each in passes)
+        image = _fails_as_image(x, base.parent, bounds, ask) if asked_for else None
         pred = bench.logits(base.with_x(x)).argmax(1)
     told = {"failing": made.failing, "minimal": minimal, "questions": made.asked, "pred": pred}
+    told |= {} if image is None else {"eight_bit": image}
     sizes = _sizes(base.x, base.parent, "_before") | _sizes(x, base.parent)
     if x.dim() == 4:
-        sizes["ssim"] = ssim(*(unit_range(some, bench.target.spec.bounds) for some in (x, base.parent)))
+        sizes["ssim"] = ssim(*(unit_range(some, bounds) for some in (x, base.parent)))
     return base.with_x(x).note(**told, **sizes).to("cpu")
 
 
@@ -107,6 +115,14 @@ def _asked_anew(base: Cases, x: Tensor, minimal: Tensor, ask: Ask) -> tuple[Tens
     good = ask(torch.arange(len(x), device=x.device), x) > 0
     here = good.view(-1, *[1] * (x.dim() - 1))
     return torch.where(here, x, base.x), minimal & good
+
+
+def _fails_as_image(x: Tensor, seeds: Tensor, bounds: tuple[float, float], ask: Ask) -> Tensor:
+    """Which inputs have their change on levels of 8 bits and fail as an image of them is read, (N,)."""
+    fails = is_on_levels(x, seeds, bounds)
+    rows = fails.nonzero().squeeze(1)
+    fails[rows] = ask(rows, as_image(x[rows], bounds)) > 0
+    return fails
 
 
 def _sizes(x: Tensor, seeds: Tensor, when: str = "") -> dict[str, Tensor]:

@@ -2,19 +2,33 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from assay.core import store
+from assay.core import journal, store, trust
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
 
+# What an identity must be for any work on the run: a journal from elsewhere may say anything.
+_KINDS: tuple[tuple[str, str, type], ...] = (
+    ("run", "kind", str),
+    ("target", "model", str),
+    ("target", "classes", list),
+    ("target", "with", list),
+    ("target", "mean", list),
+    ("target", "std", list),
+    ("data", "spec", str),
+    ("recipe", "name", str),
+    ("recipe", "oracle", str),
+    ("recipe", "score", list),
+)
 EVERY = "every"  # the oracle of recipes that keep what does not fail too
 
 
@@ -80,7 +94,21 @@ def pool_of(run: Store, cases: Cases, *, every: bool = False, static: bool = Fal
 
 def identity_of(run: Store) -> dict[str, Any]:
     """The configuration a run began with, from its journal, which is checked; ``campaign.toml`` may be lost."""
-    return dict(run.lines[0].meta.get("identity", {})) if run.lines else {}
+    told = dict(run.lines[0].meta.get("identity", {})) if run.lines else {}
+    for table, key, kind in _KINDS:
+        value = told.get(table, {}).get(key, kind())
+        listed = not isinstance(value, list) or key in ("mean", "std") or all(isinstance(each, str) for each in value)
+        if not isinstance(value, kind) or not listed:
+            raise UsageError(f"the journal of run {run.name} is not one that Assay wrote: {key} is {value!r:.60}")
+    return told
+
+
+def named_by_run(run: Store) -> AbstractContextManager[None]:
+    """For the time of loading what the run names: code and addresses only where the run is this user's own."""
+    begins = run.lines[:1]
+    if round_number(run.path.resolve()):  # what a round tested is named by the hardening around it
+        begins += journal.read(run.path.resolve().parent / "journal.jsonl")[0][:1]
+    return trust.named_by(run.name, begins)
 
 
 def kind_of(run: Store) -> str:

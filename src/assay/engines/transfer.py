@@ -1,5 +1,6 @@
 """The transfer matrix: examples made on one model, judged by the others."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from assay.engines.evaluation import Share
 from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
 from assay.engines.subject import load_subject
-from assay.recipes.suite import attacks_of
+from assay.recipes.suite import attacks_of, possible
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
 from assay.subjects.sources.black_box import is_black_box, is_onnx
 from assay.subjects.target import Target, answer, require
+
+log = logging.getLogger("assay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,16 @@ def transfer(
         targets[label], own, cases = load_subject(model, given, device=device, ask=how, white_box=opened)
         if own is not given:
             raise UsageError(f"{label} orders its classes otherwise than the data; retrain it on these data")
-    attacks = {
-        label: to_the_end(a)
-        for label, a in attacks_of(suite, {"eps": None if eps is None else budget(eps), "norm": norm}).items()
-    }
     first = next(iter(targets.values()))
+    offered = {"eps": None if eps is None else budget(eps), "norm": norm}
+    allowed, limited = possible(attacks_of(suite, offered), len(first.spec.classes))
+    for label, why in limited.items():
+        log.warning("attack %s is %s", label, why)
+    attacks = {label: to_the_end(a) for label, a in allowed.items()}
     text = None if eps is None else str(eps)
     protocol = protocol_of("", first, given, attacks, text, seed=seed, each=True, curve=False)
     protocol |= {"model": list(labels), "model_fingerprint": [t.fingerprint() for t in targets.values()]}
+    protocol |= {"limited": limited} if limited else {}
     for target in targets.values():
         for label, attack in attacks.items():
             require(target, attack.entry.needs, f"attack {label!r}", suites_told)

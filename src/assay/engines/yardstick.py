@@ -45,7 +45,12 @@ class Yardstick:
         columns = columns_of(self.original, self.original, self.suite, [budget(self.eps)], self.norm, None)
         attacks = adaptive(columns)
         told = protocol_of(model, self.original, data, attacks, str(self.eps), seed=self.seed, each=True, curve=False)
-        return told | {"suite": self.suite}
+        limited = next(iter(columns.values())).limited
+        gone = [label for label in limited if label not in attacks]
+        for clause in requirement.clauses:
+            if clause.name in gone:
+                raise UsageError(f"the requirement names {clause.name!r}, which is {limited[clause.name]}")
+        return told | {"suite": self.suite} | ({"limited": dict(limited)} if limited else {})
 
     def measure(self, target: Target, data: Data, progress: Progress, *, fol: bool = False) -> Measured:
         """The numbers of a model on these data; with ``fol``, also how well attacks on it converge."""

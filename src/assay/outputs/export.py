@@ -21,12 +21,13 @@ from assay.core.images import png
 from assay.core.specs import did_you_mean
 from assay.core.store import Store
 from assay.engines.select import load_selection
-from assay.engines.shrink import load_shrunk
+from assay.engines.shrinkings import load_shrunk
 from assay.engines.stored import class_names, failing, stored_cases
 
 log = logging.getLogger("assay")
 
 SUFFIXES = {"npz": ".npz", "parquet": ".parquet", "images": ""}
+FORMULA = tuple("=+-@")  # how a cell begins that is computed
 INDEX = ("id", "true", "predicted", "linf", "l2", "ssim", "seed", "file")
 
 
@@ -133,7 +134,7 @@ def _npz(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
     if "seed_x" in cases.info:
         arrays["seed_x"] = cases.info["seed_x"]
     told: dict[str, Any] = {name: tensor.numpy() for name, tensor in arrays.items()}
-    told |= {"id": np.array(case_ids(cases.x)), "classes": np.array(classes)}
+    told |= {"id": np.array(case_ids(cases)), "classes": np.array(classes)}
     np.savez(path, **told)
 
 
@@ -148,7 +149,7 @@ def _parquet(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
         rows = x.flatten(1)
         return pa.FixedSizeListArray.from_arrays(pa.array(rows.flatten().numpy()), rows.shape[1])
 
-    columns = {"id": pa.array(case_ids(cases.x)), "x": flat(cases.x)}
+    columns = {"id": pa.array(case_ids(cases)), "x": flat(cases.x)}
     columns |= {"seed_x": flat(cases.info["seed_x"])} if "seed_x" in cases.info else {}
     plain = {"y": cases.y, "origin": cases.origin, **_columns(cases)}
     columns |= {name: pa.array(column.numpy()) for name, column in plain.items()}
@@ -164,7 +165,7 @@ def _images(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
     folders = _folders(classes)
     path.mkdir()
     files = []
-    for x, y, name in zip(cases.x, cases.y.tolist(), case_ids(cases.x), strict=True):
+    for x, y, name in zip(cases.x, cases.y.tolist(), case_ids(cases), strict=True):
         file = f"{folders[y]}/{name}.png"
         (path / folders[y]).mkdir(exist_ok=True)
         if not (path / file).exists():  # equal cases are one picture
@@ -178,10 +179,20 @@ def _index(cases: Cases, classes: tuple[str, ...], files: list[str]) -> Iterable
     def column(name: str) -> list[Any]:
         return cases.info[name].tolist() if name in cases.info else [""] * len(cases)
 
-    names = [*classes, "unlabelled"]  # a label of -1 reads the last one
+    names = [*map(csv_text, classes), "unlabelled"]  # a label of -1 reads the last one
     true, predicted = ([names[y] for y in part.tolist()] for part in (cases.y, cases.info.get("pred", cases.y)))
     sizes = (column(name) for name in ("linf", "l2", "ssim"))
-    return zip(case_ids(cases.x), true, predicted, *sizes, cases.origin.tolist(), files, strict=True)
+    return zip(case_ids(cases), true, predicted, *sizes, cases.origin.tolist(), files, strict=True)
+
+
+def csv_text(text: str) -> str:
+    """A text as a cell of a table: spreadsheets run what begins like a formula, and no quotes keep them from it.
+
+    >>> csv_text("=cmd")
+    "'=cmd"
+    """
+    shown = "".join(c if c.isprintable() or c == "\n" else "\\x" + format(ord(c), "02x") for c in text)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
 
 
 def _folders(classes: tuple[str, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from assay.core.ids import case_ids
 from assay.engines.ordering import Ordered
 from assay.engines.prioritise import Prioritised
 from assay.engines.ranking_measures import Measures
+from assay.outputs.export import csv_text
 from assay.outputs.screen import plain
 from assay.outputs.tables import asked_line
 
@@ -72,7 +73,10 @@ def reasons(result: Prioritised) -> list[str]:
             why.setdefault(reason[2] if reason[0].startswith(("score '", "selector '")) else method.why_not, []).append(
                 method.by
             )
-    return [plain(f"n/a: {', '.join(those)}: {reason}") for reason, those in why.items()]
+    told = [plain(f"n/a: {', '.join(those)}: {reason}") for reason, those in why.items()]
+    if result.measured and not result.faults:
+        told.append("n/a: APFD: no case of the pool is wrong, so how early wrong ones come is not defined")
+    return told
 
 
 def asked_lines(result: Prioritised) -> list[str]:
@@ -121,11 +125,11 @@ def _measured(told: Measures) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:z.4f}"  # z: no minus before a zero
+    return "n/a" if value is None else f"{value:z.4f}"  # z: no minus before a zero
 
 
 def _with_spread(value: float | None, spread: float | None) -> str:
-    return "–" if value is None or spread is None else f"{value:z.4f} ± {spread:z.4f}"
+    return "n/a" if value is None or spread is None else f"{value:z.4f} ± {spread:z.4f}"
 
 
 def check_out(out: str | Path) -> Path:
@@ -166,7 +170,7 @@ def write_order(result: Prioritised, out: str | Path, by: str | None = None) -> 
 
 def _csv(path: Path, result: Prioritised, method: Ordered) -> None:
     assert method.order is not None
-    classes = [*result.classes, ""]  # a label of -1 reads the last one
+    classes = [*map(csv_text, result.classes), ""]  # a label of -1 reads the last one
     y, predicted = result.pool.cases.y.tolist(), result.predicted.tolist()
     score = [""] * len(result) if method.score is None else method.score.tolist()
     rows = (
@@ -184,7 +188,7 @@ def _npz(path: Path, result: Prioritised, method: Ordered) -> None:
     told: dict[str, Any] = {"x": chosen.x, "y": chosen.y, "row": rows, "predicted": result.predicted[rows]}
     told |= {} if method.score is None else {"score": method.score[rows]}
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in told.items()}
-    arrays |= {"id": np.array(case_ids(chosen.x)), "classes": np.array(result.classes)}
+    arrays |= {"id": np.array(case_ids(chosen)), "classes": np.array(result.classes)}
     np.savez(path, **arrays)
 
 

@@ -18,18 +18,29 @@ MADE = {"aeg": "generator", "reference": "reference net"}  # what people call th
 
 def stderr() -> Console:
     """The console for progress and notices; rich honours NO_COLOR and knows a terminal when it sees one."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def plain(text: str) -> str:
-    """Text from users or files without control characters, so that it cannot steer a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\\x" + format(ord(c), "02x") for c in text)
+    """Text from users or files on one line and without control characters: it can neither steer a terminal nor pass
+    for a line of ours.
+    """
+    return "".join(c if c.isprintable() or c == "\t" else _written(c) for c in text)
+
+
+def lines(text: str) -> str:
+    """The same for messages of several lines: those after the first are indented, as none that we begin is."""
+    return "\n  ".join(plain(line).lstrip() if i else plain(line) for i, line in enumerate(text.split("\n")))
+
+
+def _written(c: str) -> str:
+    return "\\n" if c == "\n" else "\\x" + format(ord(c), "02x")
 
 
 class _Notices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         word = "note" if record.levelno < logging.WARNING else "warning"
-        print(f"{word}: {plain(record.getMessage())}", file=sys.stderr)  # noqa: T201  the handler is the way out
+        print(f"{word}: {lines(record.getMessage())}", file=sys.stderr)  # noqa: T201  the handler is the way out
 
 
 def show_notices(*, quiet: bool) -> None:
@@ -52,9 +63,9 @@ class Screen:
         if not quiet and console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn(title),
+                TextColumn(plain(title), markup=False),
                 BarColumn(bar_width=24),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[text]}", markup=False),
                 TimeElapsedColumn(),
                 console=console,
                 transient=True,
@@ -79,6 +90,7 @@ class Screen:
             return
         now = time.monotonic()
         text, share = self._line(numbers)
+        text = plain(text)
         if self._bar is None and now - self._last < LINE_SECONDS:
             return
         if self._bar is not None:

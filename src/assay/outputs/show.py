@@ -13,9 +13,10 @@ WIDE = 160  # columns where stdout is a file or a pipe
 
 def show(table: Table) -> None:
     """Print to stdout; where that is no terminal, wide enough that nothing is folded."""
-    console = Console(highlight=False)
+    # No markup: brackets in a name are part of the name, and would be links and colours otherwise.
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=WIDE)
+        console = Console(highlight=False, markup=False, emoji=False, width=WIDE)
     console.print(table)
 
 
@@ -23,5 +24,5 @@ def facts_table(facts: Mapping[str, Any], title: str = "") -> Table:
     """Names and values."""
     table = Table(title=plain(title) or None, show_header=False)
     for name, value in facts.items():
-        table.add_row(name, plain(str(value)))
+        table.add_row(plain(name), plain(str(value)))
     return table

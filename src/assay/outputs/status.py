@@ -8,20 +8,24 @@ from typing import Any
 from assay.core.lock import holder
 from assay.core.store import Store
 from assay.engines.found import summary
+from assay.engines.kinds import kinds_in
+from assay.engines.shrinkings import shrinkings
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
 from assay.outputs.seeding import opinion_facts, seeding_facts
+from assay.outputs.shrunk import kinds_facts, shrinkings_facts
 from assay.outputs.tables import coverage_facts
+from assay.outputs.trouble import skipped_facts, stability_facts
 from assay.outputs.verdicts import outcome, verdict_cells
 
 MADE = {"original": " (the original)", "resistant": " (the resistant model)", "trained": " (trained)"}
-WORDED = ("models", "opinions", "seeding")  # told to people in words
+WORDED = ("models", "opinions", "seeding", "stability", "skipped_because", "kinds", "shrunk")  # told to people in words
 
 
 def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
     begin, found = identity_of(run), summary(run)
-    stats, alive = run.stats(), _alive(run)
+    stats, alive, kinds = run.stats(), _alive(run), kinds_in(run)
     result = next((line.meta for line in reversed(list(run.commits("best")))), {})
     return {
         "run": run.name,
@@ -35,6 +39,10 @@ def run_status(run: Store) -> dict[str, Any]:
         **run.totals("fuzz"),
         **({"every": True} if keeps_all(run) else {}),
         **_prioritised(run, begin),
+        "skipped_because": found.skipped_because,
+        "stability": found.stability,
+        "kinds": None if kinds is None else kinds.to_json(),
+        "shrunk": shrinkings(run),
         "opinions": found.opinions,
         "seeding": found.seeding,
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
@@ -86,8 +94,10 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     if shown.pop("every", False) and "failures" in shown:  # a pool, not failures
         shown = _pool(shown)
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
+    shown |= skipped_facts(shown.pop("skipped", 0), told["skipped_because"]) | stability_facts(told["stability"])
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
+    shown |= kinds_facts(told["kinds"]) | shrinkings_facts(told["shrunk"])
     if told["coverage"] is not None:
         del shown["coverage"]
         shown |= coverage_facts(told["coverage"])

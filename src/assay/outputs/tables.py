@@ -32,6 +32,7 @@ def evaluation_table(result: Evaluation) -> Table:
     table = Table(
         title=title_of(result),
         caption=f"{meaning}; 95 % intervals; asked = answers and gradients an input"
+        + "".join(f"; {plain(name)} is {why}" for name, why in result.protocol.get("limited", {}).items())
         + (" *unreliable, see below" if star else ""),
     )
     static = result.static_worst is not None

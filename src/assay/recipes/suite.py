@@ -1,11 +1,16 @@
 """Suites: tuples of attacks, and the attacks they name."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.registry import Bound, bind, lookup, names
 from assay.core.specs import Params, Step, canonical, did_you_mean, python_file, step, steps
+
+# How many classes there must be for what an attack climbs: the difference of logits ratio looks at the third best, the
+# targeted one at the fourth. With fewer they would climb something else under the same name.
+LEAST_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +54,27 @@ def parts_of(suite: Any, offered: Params, trained: tuple[Step, ...] | None) -> d
     if twice:
         raise UsageError(f"{', '.join(twice)} stands in two parts of the suite ({', '.join(found)}); name it once")
     return found
+
+
+def possible(attacks: Mapping[str, Bound], classes: int) -> tuple[dict[str, Bound], dict[str, str]]:
+    """The attacks that a model of so many classes allows, and of each that is dropped or cut down the reason."""
+    kept: dict[str, Bound] = {}
+    told: dict[str, str] = {}
+    for label, attack in attacks.items():
+        least, targets = LEAST_CLASSES.get(attack.entry.name, 2), attack.params.get("targets")
+        if classes < least:
+            told[label] = f"dropped: what it climbs needs {least} classes, and there are {classes}"
+            continue
+        if isinstance(targets, int) and targets > classes - 1:
+            told[label] = f"towards {classes - 1} other classes, not {targets}: there are no more"
+            attack = replace(attack, params={**attack.params, "targets": classes - 1})
+        kept[label] = attack
+    if attacks and not kept:
+        raise UsageError(
+            f"no attack of the suite is possible with {classes} classes ({', '.join(attacks)}); "
+            "apgd_ce, fab_t and square are"
+        )
+    return kept, told
 
 
 def wants_each(suite: Any) -> bool:

@@ -10,7 +10,7 @@ from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Judge, Plan, Task, Unwatched, accuracy, fit
+from assay.stages.trainers.loop import VALIDATED, Judge, Plan, Task, Unwatched, accuracy, fit
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import answer
 
@@ -148,8 +148,12 @@ def _judge(told: Answers) -> Judge:
         return accuracy
 
     def by_values(net: nn.Module, val: Cases) -> dict[str, float]:
-        with torch.no_grad():
-            scores = torch.cat([net(part).cpu() for part in val.x.split(1000)])
+        def ask(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                out: Tensor = net(x).cpu()
+            return out
+
+        scores = Chunks(VALIDATED).map(ask, val.x)
         share = likeness(scores, told)
         return {"val_likeness": share, "val_loss": 1 - share, "score": share}
 

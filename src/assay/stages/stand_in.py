@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import BudgetSpent, UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.randomness import Stream
 from assay.core.specs import python_file
 from assay.stages.imitation import Answers, Extraction, agreement, taught
@@ -97,7 +97,7 @@ def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None, 
     known = ask(start, val_answers)
     val = Cases.of(check, val_answers.labels)
     made = ModuleTarget(net, target.spec, _device(target))
-    asked = set(case_ids(torch.cat([start, check])))
+    asked = set(input_ids(torch.cat([start, check])))
     x, told = _capped(start, known, how.cap, rng.at("reservoir", 0))
     history: list[dict[str, Any]] = []
     cut = _room(target, how) < 1
@@ -117,7 +117,7 @@ def _extracted(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None, 
         if not len(more):
             stopped = "queries" if len(wanted) else "growth"
             break
-        asked.update(case_ids(more))
+        asked.update(input_ids(more))
         x, told = _capped(torch.cat([x, more]), told.joined(answers), how.cap, rng.at("reservoir", number))
     if score < WEAK * how.tau:
         log.warning(
@@ -188,10 +188,10 @@ def begin(bench: Bench, how: Extraction, rng: Stream, pool: Tensor | None) -> tu
 
 def _drawn(data: Data, number: int, rng: Stream, pool: Tensor | None) -> Tensor:
     """The first of the data in a random order, ``number`` of them, each once and none of the pool."""
-    seen = set() if pool is None else set(case_ids(pool))
+    seen = set() if pool is None else set(input_ids(pool))
     rows: list[int] = []
     for row in torch.randperm(len(data), generator=rng.at("start").generator()).tolist():
-        (name,) = case_ids(data.cases.x[row : row + 1])
+        (name,) = input_ids(data.cases.x[row : row + 1])
         if name not in seen:
             seen.add(name)
             rows.append(row)
@@ -237,7 +237,7 @@ def _moved(
 
 def _new_ones(x: Tensor, asked: set[str]) -> Tensor:
     """Those that were not asked about before, each once: an input disputed twice may take the same step twice."""
-    first = {name: row for row, name in reversed(list(enumerate(case_ids(x)))) if name not in asked}
+    first = {name: row for row, name in reversed(list(enumerate(input_ids(x)))) if name not in asked}
     return x[sorted(first.values())]
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from assay.core import journal
 from assay.core.errors import UsageError
-from assay.core.files import write_atomic
+from assay.core.files import make_folder, write_atomic
 from assay.subjects.queries import Queries, Why
 
 log = logging.getLogger("assay")
@@ -191,7 +191,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
 
 def _set_aside(path: Path, raw: bytes) -> Path:
     folder = path.parent / "quarantine"
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     number = next(i for i in range(1, 1_000_000) if not (folder / f"{path.name}.{i}").exists())
     write_atomic(folder / f"{path.name}.{number}", raw)
     return folder / f"{path.name}.{number}"

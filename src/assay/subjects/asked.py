@@ -135,6 +135,20 @@ class Asked:
         out = np.stack(found) if found else np.zeros((0, width), np.float32)
         return torch.from_numpy(out).to(x.device)
 
+    def anew(self, x: Tensor) -> Tensor:
+        """Scores (N, K) of inputs that are sent whether they are known or not; what is answered joins the book."""
+        rows = np.ascontiguousarray(x.detach().cpu().float().numpy())
+        wanted, left = len(rows) * self.repeats, self.queries.left()
+        if left is not None and left < wanted:
+            raise BudgetSpent(self.queries.limit or 0, self.queries.asked, wanted)
+        found = []
+        for row in rows:
+            key = content_key(row)
+            for _ in range(self.repeats):
+                self._send([key], row[None], "repeats" if self.book.of(key) else "first")
+            found.append(self._combined(self.book.of(key)[-self.repeats :]))
+        return torch.from_numpy(np.stack(found)).to(x.device)
+
     def _lacking(self, key: bytes) -> int:
         return self.repeats - min(self.repeats, len(self.book.of(key)))
 
@@ -177,6 +191,34 @@ class Asked:
             return answers[0]
         mean: Rows = log_probabilities(torch.from_numpy(np.stack(answers)), mean=True).numpy()
         return mean
+
+
+class Anew:
+    """A target whose every question is sent, be its answer known or not: for who asks whether answers have changed."""
+
+    def __init__(self, target: Asked) -> None:
+        self.target = target
+
+    @property
+    def spec(self) -> InputSpec:
+        return self.target.spec
+
+    @property
+    def gives(self) -> frozenset[Need]:
+        return self.target.gives
+
+    @property
+    def device(self) -> torch.device:
+        return self.target.device
+
+    def ready(self) -> AbstractContextManager[object]:
+        return self.target.ready()
+
+    def fingerprint(self) -> str:
+        return self.target.fingerprint()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.target.anew(x)
 
 
 def log_probabilities(scores: Tensor, *, mean: bool = False) -> Tensor:

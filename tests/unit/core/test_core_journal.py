@@ -108,11 +108,34 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: p
 def test_a_short_write_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     before = write(path, LINES[:1])
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda handle, content: real(handle, content[:5]))
+    real, writes = os.write, 0
+
+    def fills(handle: int, content: bytes) -> int:
+        nonlocal writes
+        writes += 1
+        return real(handle, content[:5]) if writes < 3 else 0
+
+    monkeypatch.setattr(os, "write", fills)
     with pytest.raises(StorageError, match="the disk is full"):
         journal.append(path, LINES[1])
     assert path.read_bytes() == before
+
+
+def test_a_line_that_goes_in_by_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, content: real(handle, content[:5]))
+    assert journal.append(tmp_path / "j", LINES[0]) == len(LINES[0].encode())
+    monkeypatch.undo()
+    assert journal.read(tmp_path / "j")[0] == LINES[:1]
+
+
+def test_nothing_is_added_to_a_journal_that_changed_under_us(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    size = journal.append(path, LINES[0])
+    path.write_bytes(path.read_bytes() + b"torn")
+    with pytest.raises(StorageError, match=f"has {size + 4} bytes where this command left {size}"):
+        journal.append(path, LINES[1], at=size)
+    assert path.read_bytes() == LINES[0].encode() + b"torn"
 
 
 def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:

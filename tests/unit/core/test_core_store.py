@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from assay.core import files as disk
-from assay.core import journal, store
+from assay.core import journal, repair, store
 from assay.core.errors import StorageError, UsageError
 from assay.core.journal import Line
 from assay.core.store import Store, continued, find_run, identity, new_folder, opened, read, runs_root
@@ -254,7 +254,7 @@ def test_a_full_disk_undoes_the_commit_and_the_run_goes_on(monkeypatch: pytest.M
 
 
 def test_a_journal_that_cannot_be_written_takes_the_files_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, line: Line) -> None:
+    def refuse(path: Path, line: Line, *, at: int) -> None:
         raise StorageError("no")
 
     with opened("a", CONFIG, ENVIRONMENT) as run:
@@ -313,7 +313,7 @@ def test_a_folder_that_cannot_be_synced_undoes_the_commit(monkeypatch: pytest.Mo
     with opened("a", CONFIG, ENVIRONMENT) as run:
         with monkeypatch.context() as patched:
             patched.setattr(disk, "sync_folder", fail)
-            with pytest.raises(StorageError, match="cannot write 0 in"):
+            with pytest.raises(StorageError, match="cannot write cases in"):
                 run.commit({"cases/0": b"zero", "state/0": b"x"}, kind="found")
         assert found(run.path) == {"LOCK", "campaign.toml", "environment.json", "journal.jsonl"}
         run.commit({"cases/0": b"zero", "state/0": b"x"}, kind="found")
@@ -324,8 +324,8 @@ def test_a_folder_that_cannot_be_synced_undoes_the_commit(monkeypatch: pytest.Mo
 def test_an_interrupt_after_the_line_is_there_keeps_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     real = journal.append
 
-    def late(path: Path, line: Line) -> None:
-        real(path, line)
+    def late(path: Path, line: Line, *, at: int) -> None:
+        real(path, line, at=at)
         raise KeyboardInterrupt
 
     with opened("a", CONFIG, ENVIRONMENT) as run:
@@ -341,7 +341,7 @@ def test_an_interrupt_after_the_line_is_there_keeps_the_commit(monkeypatch: pyte
 
 
 def test_an_interrupt_before_the_line_is_there_undoes_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def early(path: Path, line: Line) -> None:
+    def early(path: Path, line: Line, *, at: int) -> None:
         raise KeyboardInterrupt
 
     with opened("a", CONFIG, ENVIRONMENT) as run:
@@ -518,7 +518,7 @@ def test_reading_shows_the_good_part_names_the_damage_and_never_writes() -> None
 
 
 def test_reading_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    assert read(tmp_path / "nowhere").lines == []
+    assert len(read(tmp_path / "nowhere").lines) == 0
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -655,7 +655,7 @@ class StoreMachine(RuleBasedStateMachine):
             kept.remove(content)  # raises where it is missing
         assert kept == []
         listed = {name for files in self.commits for name in files}
-        committed = {name for name in found(self.path) if name.split("/")[0] in store._COMMITTED}
+        committed = {name for name in found(self.path) if name.split("/")[0] in repair.COMMITTED}
         assert committed == listed
 
     def teardown(self) -> None:

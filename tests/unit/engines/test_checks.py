@@ -18,7 +18,7 @@ from assay.engines.checks import checks_only, warnings_of
 from assay.engines.checks.contests import black_box_beats_white_box, more_steps_help, single_step_beats_iterative
 from assay.engines.checks.labels import bad_clean_accuracy, wrong_range
 from assay.engines.checks.look import SAMPLE, Ball, Facts, Look
-from assay.engines.checks.modes import batch_norm_changing, train_mode
+from assay.engines.checks.modes import batch_dependent, batch_norm_changing, train_mode
 from assay.engines.checks.outputs import nonfinite
 from assay.engines.checks.slopes import jumps, slopes
 from assay.engines.evaluate import evaluate
@@ -225,9 +225,11 @@ def test_answers_that_depend_on_neighbours_are_found() -> None:
             out: Tensor = Linear()(x - x.mean(0))
             return out
 
-    message = train_mode(look(Together()))
+    message = batch_dependent(look(Together()))
     assert message is not None
     assert "other inputs of the batch" in message
+    assert train_mode(look(Together())) is None, "no part of it is in training mode"
+    assert batch_dependent(look(Linear())) is None
 
 
 def test_nets_that_fail_on_noise_only_are_found() -> None:

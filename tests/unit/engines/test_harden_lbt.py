@@ -10,7 +10,7 @@ from rich.table import Table
 
 from assay.core import store
 from assay.core.cases import UNLABELLED, Cases
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.shards import decode
@@ -145,14 +145,14 @@ def test_the_stand_in_is_taken_from_the_model_of_the_round_and_sees_training_inp
 
     def noted(bench: Bench, *rest: Any) -> Any:
         told = own(bench, *rest)
-        begun.append((bench.target.fingerprint(), {name for some in told for name in case_ids(some)}))
+        begun.append((bench.target.fingerprint(), {name for some in told for name in input_ids(some)}))
         return told
 
     monkeypatch.setattr(stand_in, "begin", noted)
     told = hardened(digits_model, rounds=2)
     models = [load_target(f"lenet5@{told.run}/models/round-{n:03d}.safetensors", device="cpu") for n in (0, 1)]
     assert [name for name, _ in begun] == [model.fingerprint() for model in models]
-    parts = {part: set(case_ids(digits().part(part).cases.x)) for part in ("train", "val", "test")}
+    parts = {part: set(input_ids(digits().part(part).cases.x)) for part in ("train", "val", "test")}
     for _, inputs in begun:
         assert len(inputs) == 160
         assert inputs <= parts["train"]

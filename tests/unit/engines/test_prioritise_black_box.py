@@ -13,7 +13,7 @@ import assay
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.engines.ordering import Ordering
 from assay.outputs.priority import priority_table
 from assay.outputs.status import run_status
@@ -37,7 +37,7 @@ class Box:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         inputs = torch.from_numpy(x)
-        self.asked += case_ids(inputs)
+        self.asked += input_ids(inputs)
         answers: np.ndarray = scores_of(inputs).softmax(1).numpy()
         return answers
 
@@ -57,7 +57,7 @@ def _go(box: Any, by: str = LBT, **more: Any) -> assay.Prioritised:
 
 
 def _of_pool(box: Box) -> int:
-    return len(set(box.asked) & set(case_ids(_pool().cases.x)))
+    return len(set(box.asked) & set(input_ids(_pool().cases.x)))
 
 
 def test_the_pool_is_asked_last_and_once_to_measure() -> None:
@@ -65,7 +65,7 @@ def test_the_pool_is_asked_last_and_once_to_measure() -> None:
     result = _go(box)
     assert result.labelled == 200
     assert result.faults == 50
-    pool = case_ids(_pool().cases.x)
+    pool = input_ids(_pool().cases.x)
     assert box.asked[0] == pool[0]  # the question to see what it answers with
     assert set(box.asked[-199:]) == set(pool[1:])
     assert len(box.asked) == len(set(box.asked))

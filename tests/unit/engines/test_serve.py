@@ -24,6 +24,9 @@ from assay.subjects.target import Target
 Make = Callable[..., ModuleTarget]
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 @contextmanager
 def running(target: Target, **how: Any) -> Iterator[Server]:
     with serving(target, **how) as server:
@@ -41,7 +44,7 @@ def sent(
 ) -> tuple[int, dict[str, Any]]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
     raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    connection.request(method, path, raw, headers)
+    connection.request(method, path, raw, JSON | headers)
     reply = connection.getresponse()
     told = reply.read()
     connection.close()
@@ -110,7 +113,7 @@ def test_several_questions_go_over_one_connection(linear_target: Make) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
         sockets = set()
         for n in (1, 2, 3):
-            connection.request("POST", "/", json.dumps({"inputs": inputs(n).tolist()}))
+            connection.request("POST", "/", json.dumps({"inputs": inputs(n).tolist()}), JSON)
             assert len(json.loads(connection.getresponse().read())["probabilities"]) == n
             sockets.add(connection.sock)
         connection.close()
@@ -225,7 +228,8 @@ def test_what_cannot_be_served_is_said_at_once(linear_target: Make) -> None:
 def test_a_request_that_trickles_is_cut_off(linear_target: Make) -> None:
     with running(linear_target(), seconds=0.3) as server:
         with socket.create_connection(address(server), timeout=5) as raw:
-            raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            raw.sendall(head + b"Content-Length: 1000\r\n\r\n")
             started = time.monotonic()
             heard = b""
             while time.monotonic() - started < 3 and not heard:

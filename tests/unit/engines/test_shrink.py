@@ -11,10 +11,14 @@ import assay
 from assay.core import store, userfile
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.images import to_bytes, to_float
+from assay.core.shards import decode, encode
 from assay.engines import shrink as module
 from assay.engines.found import Found, load_failures
-from assay.engines.shrink import load_shrunk, shrink
+from assay.engines.shrink import shrink
+from assay.engines.shrinkings import load_shrunk
 from assay.engines.shrunk import shrunk
+from assay.outputs.shrunk import shrunk_facts
 from assay.subjects.sources.load import load_target
 from thresholds import Threshold, line
 
@@ -37,7 +41,7 @@ def kept(found: Found) -> list[str]:
 
 def test_a_run_keeps_its_failures_and_what_is_left_of_them(digits_run: Found, weights: Path) -> None:
     before = load_failures(store.read(digits_run.run))
-    made = assay.shrink("digits")
+    made = assay.shrink("digits", by="blocks,pixels")
     assert (made.of, made.failing, made.new, made.complete) == (len(before), len(before), True, True)
     after = load_failures(store.read(digits_run.run))
     assert torch.equal(after.x, before.x), "the originals stay"
@@ -59,7 +63,7 @@ def test_a_run_keeps_its_failures_and_what_is_left_of_them(digits_run: Found, we
     medians = made.medians()
     assert medians["changed"] < medians["changed_before"]  # type: ignore[operator]  # there are failures
 
-    again = shrink("digits")
+    again = shrink("digits", by="blocks(side=4), pixels")
     assert not again.new
     assert torch.equal(again.cases.x, cases.x)
     assert kept(digits_run) == ["shrunk-001-000000.safetensors"]
@@ -67,6 +71,34 @@ def test_a_run_keeps_its_failures_and_what_is_left_of_them(digits_run: Found, we
     assert torch.equal(loaded.cases.x, cases.x)
     with pytest.raises(UsageError, match="its last one is 1"):
         load_shrunk(store.read(digits_run.run), 2)
+
+
+def test_a_shrunk_case_fails_as_its_picture_is_read_where_it_says_so(digits_run: Found, weights: Path) -> None:
+    before = load_failures(store.read(digits_run.run))
+    made = shrink("digits")
+    cases, seeds = made.cases, before.info["seed_x"]
+    assert 0 < made.eight_bit <= len(cases)  # type: ignore[operator]  # the pass was among them
+    assert bool(cases.info["minimal"].all())
+    assert bool(((cases.x - seeds).abs() <= (before.x - seeds).abs()).all()), "in every ball that the case lay in"
+    target = load_target(f"lenet5@{weights}", data=None)
+    with torch.no_grad():
+        assert torch.equal(target(cases.x).argmax(1), before.info["pred"])
+        read = target(to_float(to_bytes(cases.x))).argmax(1)
+    assert bool((read == before.info["pred"])[cases.info["eight_bit"]].all())
+
+
+def test_shrinkings_made_before_there_were_levels_are_read(digits_run: Found) -> None:
+    made = shrink("digits", by="pixels", k=3)
+    name = Path(made.files[0])
+    columns = {key: value for key, value in decode((made.run / name).read_bytes()).items() if key != "eight_bit"}
+    with store.continued(made.run) as run:
+        asked = run.lines[-1].meta["asked"] | {"by": "blocks(side=4), pixels"}
+        files = {"state/shrunk-002-000000.safetensors": encode(columns)}
+        run.commit(files, kind="shrink", number=2, cases=3, of=3, asked=asked)
+    old = load_shrunk(store.read(made.run), 2)
+    assert (old.eight_bit, old.failing, old.complete) == (None, 3, True)
+    assert shrunk_facts(old)["cases"] == "3"
+    assert "shrunk: " in assay.report(made.run).read_text()
 
 
 def test_reading_what_is_there_needs_no_model(digits_run: Found, weights: Path) -> None:
@@ -81,7 +113,7 @@ def test_what_is_asked_for_otherwise_is_kept_beside_it(digits_run: Found) -> Non
     more: tuple[dict[str, Any], ...] = ({}, {"by": "pixels"}, {"any_failure": True}, {"budget": 9})
     numbers = [shrink("digits", k=k, **given).number for k, given in [(5, {}), *((4, given) for given in more)]]
     assert numbers == [1, 2, 3, 4, 5]
-    assert shrink("digits", k=4, by="blocks(side=4), pixels").number == 2, "auto is just that"
+    assert shrink("digits", k=4, by="eight_bit,blocks(side=4), pixels,line,eight_bit").number == 2, "auto is just that"
     short = load_shrunk(store.read(digits_run.run), 5)
     assert not bool(short.cases.info["minimal"].any())
 
@@ -134,7 +166,7 @@ def test_a_live_model_is_given_again_and_another_may_not_fail() -> None:
     with pytest.raises(UsageError, match="give --model"):
         shrink("live")
     made = shrink("live", model=Threshold())
-    assert made.by == "entries"
+    assert made.by == "entries, line(steps=10)"
     assert made.failing == len(found)
     # A net that says "low" of everything: only cases that are high by label fail on it.
     fixed = shrink("live", model=Threshold(9.0))

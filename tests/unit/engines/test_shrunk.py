@@ -70,7 +70,7 @@ def test_passes_are_read_and_refused() -> None:
             passes_of(by, shape)
 
 
-@pytest.mark.parametrize("by", ["auto", "pixels", "blocks(side=3),pixels", "channels,pixels"])
+@pytest.mark.parametrize("by", ["blocks,pixels", "pixels", "blocks(side=3),pixels", "channels,pixels"])
 def test_a_colour_image_keeps_the_pixels_that_matter_with_all_their_channels(by: str) -> None:
     shape = (3, 6, 6)
     bench = bench_of(Watched([0 * 36 + 8, 2 * 36 + 20], 1.5), shape)
@@ -114,8 +114,8 @@ def test_the_class_stays_unless_any_failure_will_do() -> None:
             return torch.stack([torch.full_like(both, 0.5), (both > 0.5).float(), (both > 1.5) * 2.0], 1)
 
     bench = bench_of(Either(), (4,))
-    assert shrunk(bench, failing(torch.ones(1, 4))).x.tolist() == [[1.0, 1.0, 0.0, 0.0]]
-    made = shrunk(bench, failing(torch.ones(1, 4)), any_failure=True)
+    assert shrunk(bench, failing(torch.ones(1, 4)), by="entries").x.tolist() == [[1.0, 1.0, 0.0, 0.0]]
+    made = shrunk(bench, failing(torch.ones(1, 4)), by="entries", any_failure=True)
     assert made.x.tolist() == [[0.0, 1.0, 0.0, 0.0]]
     assert made.info["pred"].tolist() == [1]
 
@@ -149,7 +149,7 @@ def test_cases_that_do_not_fail_or_whose_seed_does_are_told() -> None:
     bench = bench_of(Watched([1], 0.5), (3,))
     cases = failing(torch.tensor([[1.0, 1, 1], [1.0, 0, 1], [1.0, 1, 1]]))
     cases = cases.note(seed_x=torch.tensor([[0.0, 0, 0], [0.0, 0, 0], [0.0, 1, 0]]))
-    made = shrunk(bench, cases)
+    made = shrunk(bench, cases, by="entries")
     assert made.info["failing"].tolist() == made.info["minimal"].tolist() == [True, False, True]
     assert made.x.tolist() == [[0.0, 1, 0], [1.0, 0, 1], [0.0, 1, 0]]
     assert made.info["changed"].tolist() == [1, 2, 0]

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from assay.core.cases import InputSpec
+from assay.core.chunks import Chunks
 from assay.core.registry import bind
 from assay.core.specs import split, step
 from assay.stages.coverage import Coverage
@@ -39,7 +40,7 @@ def test_a_pass_adds_to_every_coverage() -> None:
     observer = Observer.of([target()], "auto", ends=True)
     first, *rest = batches("cpu", (40, 32, 32, 32, 32, 7, 32))
     together, apart = begun(observer, first), begun(observer, first)
-    work = Pass(observer, together, 32)
+    work = Pass(observer, together, Chunks(32))
     for x in rest:
         seen = work(x)
         assert not seen.neurons.requires_grad
@@ -54,7 +55,7 @@ def test_a_graph_adds_what_single_steps_add() -> None:
     observer = Observer.of([target("cuda")], "auto", ends=True)
     first, *rest = batches("cuda", (40, 32, 32, 32, 32, 7, 32, 32))
     together, apart = begun(observer, first), begun(observer, first)
-    work = Pass(observer, together, 32)
+    work = Pass(observer, together, Chunks(32))
     for x in rest:
         seen = work(x)
         assert torch.allclose(seen.neurons, observer(x).neurons, rtol=1e-2, atol=1e-3)
@@ -92,7 +93,7 @@ def test_a_net_of_ones_own_is_never_recorded() -> None:
         pass
 
     net = Own(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3))
-    work = Pass(Observer.of([target("cuda", net)], "auto"), [], 4)
+    work = Pass(Observer.of([target("cuda", net)], "auto"), [], Chunks(4))
     for x in batches("cuda", (4, 4, 4, 4)):
         work(x)
     assert work.graph is None

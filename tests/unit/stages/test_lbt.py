@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.modes import eval_mode
 from assay.core.randomness import Stream
 from assay.core.sprt import Sprt, three_tiers, upper_mean
@@ -55,7 +55,7 @@ def test_inputs_near_the_boundary_come_first_and_the_model_is_never_asked_about_
     assert sorted(rows.tolist()) == list(range(400))
     margin = _margin(POOL.x)[rows]
     assert margin[:80].mean() < 0.6 * margin[-80:].mean()
-    assert not set(target.asked) & set(case_ids(POOL.x))
+    assert not set(target.asked) & set(input_ids(POOL.x))
 
 
 def test_inputs_that_are_in_the_pool_are_not_started_from() -> None:
@@ -63,7 +63,7 @@ def test_inputs_that_are_in_the_pool_are_not_started_from() -> None:
     bench = Bench(target, training=Data("drawn", Cases.of(both), SPEC))
     lbt(bench, Cases.of(both[:300]), 5, rng=Stream(1), order="gini", **HOW)
     assert len(target.asked) > 400
-    assert not set(target.asked) & set(case_ids(both[:300]))
+    assert not set(target.asked) & set(input_ids(both[:300]))
 
 
 def test_the_order_is_that_of_the_specification_from_the_parts() -> None:

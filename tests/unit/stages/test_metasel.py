@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from assay.core.cases import UNLABELLED, Cases, InputSpec
 from assay.core.errors import UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.stages.imitation import Extraction
@@ -124,11 +124,11 @@ def test_it_learns_from_labelled_inputs_that_are_nobody_elses(
     monkeypatch.setattr(module, "_labelled", noted)
     metasel(bench, pool, 5, rng=RNG, **{**SMALL, "labelled": 5000})
     start = begin(bench, Extraction("lenet5", 0.95, 2, 10, 60), Stream(RNG.seed, ("lbt",)), pool.x)
-    taken = {name for some in (*start, pool.x) for name in case_ids(some)}
-    names = case_ids(learned[0].x)
+    taken = {name for some in (*start, pool.x) for name in input_ids(some)}
+    names = input_ids(learned[0].x)
     assert not taken & set(names)
     assert len(set(names)) == len(names), "each once"
-    true = dict(zip(case_ids(every.x), y.tolist(), strict=True))
+    true = dict(zip(input_ids(every.x), y.tolist(), strict=True))
     assert [true[name] for name in names] == learned[0].y.tolist()
     rest = {name for name in true if true[name] != UNLABELLED} - taken
     assert set(names) == rest, "all that are left, where fewer are left than asked for"

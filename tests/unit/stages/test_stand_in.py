@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import BudgetSpent, UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.randomness import Stream
 from assay.stages import stand_in as module
 from assay.stages.imitation import Answers, Extraction, _task, likeness, taught
@@ -85,7 +85,7 @@ def test_no_input_is_asked_twice_and_none_of_the_pool() -> None:
     pool = data.cases.x[:400]
     stand_in(Bench(target, training=data), SMALL, RNG, pool)
     assert len(target.asked) == len(set(target.asked)) > 110
-    assert not set(target.asked) & set(case_ids(pool))
+    assert not set(target.asked) & set(input_ids(pool))
 
 
 def test_start_and_check_share_no_input_even_where_the_data_repeat_them() -> None:
@@ -93,7 +93,7 @@ def test_start_and_check_share_no_input_even_where_the_data_repeat_them() -> Non
     bench = Bench(Rule(), training=Data("twice", Cases.of(torch.cat([x, x])), SPEC))
     start, check = begin(bench, Extraction(start=60, checked_on=90), RNG, None)
     assert (len(start), len(check)) == (180, 90)
-    assert len(set(case_ids(torch.cat([start, check])))) == 270
+    assert len(set(input_ids(torch.cat([start, check])))) == 270
 
 
 def test_few_data_are_shared_out_and_too_few_are_refused() -> None:

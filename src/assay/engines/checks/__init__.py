@@ -76,6 +76,7 @@ def not_made(target: Target) -> dict[str, str]:
     if isinstance(target, Asked):
         unseen = "looks into a torch module"
         reasons |= {"train_mode": unseen, "batch_norm_changing": unseen, "softmax_output": "needs logit"}
+        reasons["batch_dependent"] = "no input is asked twice: answers are kept"
         if target.repeats == 1:
             reasons["randomised"] = "every input is asked once; --ask repeats=3 would tell"
     return dict(sorted(reasons.items()))

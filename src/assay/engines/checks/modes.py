@@ -9,6 +9,8 @@ from torch import nn
 from assay.core.registry import register
 from assay.engines.checks.look import Look
 
+BATCH_DEPENDENT = "{} of {} answers change with the other inputs of the batch"
+
 # Modules that answer otherwise in training mode.
 _TRAINING_MATTERS = (
     nn.Dropout,
@@ -24,20 +26,26 @@ _TRAINING_MATTERS = (
 
 @register("check")
 def train_mode(look: Look) -> str | None:
-    """Parts of the net are in training mode, or an answer depends on the other inputs of its batch."""
+    """Parts of the net are in training mode."""
     active = look.once(training_parts)
-    if active:
-        named = ", ".join(active[:3]) + (", …" if len(active) > 3 else "")
-        return (
-            f"parts of the net are in training mode when it is asked ({named}), although it was put in evaluation "
-            "mode: its forward pass switches them back"
-        )
-    if look.swayed and not look.restless:
-        return (
-            f"{look.swayed} of {len(look.sample)} answers change with the other inputs of the batch: the net works "
-            "with statistics of the batch, as in training, so a number depends on the batch size"
-        )
-    return None
+    if not active:
+        return None
+    named = ", ".join(active[:3]) + (", …" if len(active) > 3 else "")
+    return (
+        f"parts of the net are in training mode when it is asked ({named}), although it was put in evaluation "
+        "mode: its forward pass switches them back"
+    )
+
+
+@register("check")
+def batch_dependent(look: Look) -> str | None:
+    """An answer depends on the other inputs of its batch."""
+    if not look.swayed or look.restless:
+        return None
+    return (
+        f"{BATCH_DEPENDENT.format(look.swayed, len(look.sample))}: the net works with statistics of the batch, as in "
+        "training, so a number depends on the batch size"
+    )
 
 
 @register("check")

@@ -4,6 +4,8 @@ from assay.core.registry import register
 from assay.engines.checks.look import Look, spread
 from assay.subjects.sources.module import looks_like_probabilities
 
+RANDOMISED = "the net gives the same input different answers"
+
 
 @register("check")
 def softmax_output(look: Look) -> str | None:
@@ -32,6 +34,6 @@ def randomised(look: Look) -> str | None:
     if not look.restless:
         return None
     return (
-        "the net gives the same input different answers: attacks chase noise and it looks more robust than it is; "
+        f"{RANDOMISED}: attacks chase noise and it looks more robust than it is; "
         "average over its draws (suite autoattack-rand, or eot=20) and compare with the net without its noise"
     )

@@ -1,8 +1,11 @@
 """The report of a run: one page with pictures beside it, readable from a file, asking the network for nothing."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,13 +13,15 @@ from torch import Tensor
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest
-from assay.core.files import write_atomic
-from assay.core.ids import case_ids
+from assay.core.files import make_folder, write_atomic
+from assay.core.ids import case_ids, input_ids
 from assay.core.images import png
 from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.found import Found, load_failures, summary
+from assay.engines.kinds import kinds_in, kinds_of
 from assay.engines.quality import medians_of
+from assay.engines.shrinkings import shrunk_of
 from assay.engines.stored import class_names, identity_of, keeps_all
 from assay.outputs.fitted import fitted_facts, sheets_of
 from assay.outputs.models import Models, models_of
@@ -40,6 +45,8 @@ class Card:
     linf: str
     l2: str
     ssim: str
+    shrunk: str  # what is left of the change, where it was shrunk
+    again: str  # the command that asks about it once more
     pictures: dict[str, str]
 
 
@@ -49,22 +56,24 @@ def report(run: str | Path) -> Path:
 
     folder = store.read(store.find_run(run))
     out = folder.path / "report"
-    (out / "images").mkdir(parents=True, exist_ok=True)
+    make_folder(out / "images")
     here = files(__package__)
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
+    template = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown).from_string(
         here.joinpath("page.html").read_text(encoding="utf-8")
     )
     begin, found, failures = identity_of(folder), summary(folder), _failures(folder)
     models = models_of(begin)
+    kinds = None if (found_kinds := kinds_in(folder)) is None else found_kinds.to_json()
     page = template.render(
         run=folder.name,
         style=here.joinpath("style.css").read_text(encoding="utf-8"),
         begin=begin,
         models=models,
         unlabelled=_unlabelled(found, models),
-        facts=_facts(folder, found, failures, models),
+        facts=_facts(folder, found, failures, models, kinds),
         **hardening_parts(folder),
         cards=_cards(folder, failures, models, out),
+        kinds=kinds,
         sheets=_sheets(folder, out),
         total=found.failures,
         every=keeps_all(folder),
@@ -75,6 +84,13 @@ def report(run: str | Path) -> Path:
     path = out / "index.html"
     write_atomic(path, page.encode("utf-8", "backslashreplace"))
     return path
+
+
+def _shown(value: object) -> object:
+    """Text from users and files without characters that steer whatever shows the page, or that XML does not know."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(c if c.isprintable() or c in "\n\t" else "\\x" + format(ord(c), "02x") for c in value)
 
 
 def _failures(folder: Store) -> Cases | None:
@@ -100,12 +116,15 @@ def _unlabelled(found: Found, models: Models) -> dict[str, str]:
     return {"seeds": f"{count} of {found.seeding['seeds']}", "by": labelled_by(found.seeding, models)}
 
 
-def _facts(folder: Store, found: Found, failures: Cases | None, models: Models) -> dict[str, str]:
+def _facts(
+    folder: Store, found: Found, failures: Cases | None, models: Models, kinds: Mapping[str, Any] | None
+) -> dict[str, str]:
     if not found.seeding:
         return {}
     rate = found.cases / found.seconds if found.seconds else 0.0
     return {
         **_counts(found, every=keeps_all(folder), role=models.role),
+        **({} if kinds is None else {"kinds of failures": f"{kinds['count']}"}),
         "flaky (did not fail again)": f"{found.flaky}",
         "cases tried": f"{found.cases}",
         **opinion_facts(found.opinions, found.seeding, models, every=keeps_all(folder)),
@@ -131,7 +150,7 @@ def _counts(found: Found, *, every: bool, role: str) -> dict[str, str]:
 
 def _campaign_text(folder: Store) -> str:
     try:
-        return (folder.path / "campaign.toml").read_text(encoding="utf-8")
+        return (folder.path / "campaign.toml").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
@@ -140,29 +159,53 @@ def _cards(folder: Store, failures: Cases | None, models: Models, out: Path) -> 
     if failures is None or failures.x.dim() != 4:
         return []
     classes = class_names(folder, failures)
-    shown = failures[_spread(failures)]
-    return [_card(shown[slice(i, i + 1)], classes, models, out) for i in range(len(shown))]
+    rows = _spread(failures)
+    smaller = shrunk_of(folder, failures, rows)
+    name = folder.name if (store.runs_root() / folder.name).resolve() == folder.path.resolve() else str(folder.path)
+    return [
+        _card(failures[slice(row, row + 1)], smaller.get(row), classes, models, out, shlex.quote(name))
+        for row in rows.tolist()
+    ]
 
 
 def _spread(failures: Cases) -> Tensor:
-    """Rows for the gallery: in turn over the pairs (true, predicted), smallest change first."""
+    """Rows for the gallery: in turn over the pairs (true, predicted), one of each kind before a second of any, smallest
+    change first.
+    """
     pair = failures.y * (int(failures.info["pred"].max()) + 1) + failures.info["pred"]
     by_size = failures.info["l2"].argsort(stable=True)
-    grouped = by_size[pair[by_size].argsort(stable=True)]
-    _, counts = pair[grouped].unique_consecutive(return_counts=True)
-    turn = torch.cat([torch.arange(int(c)) for c in counts])
-    return grouped[turn.argsort(stable=True)][:GALLERY]
+    kind = kinds_of(failures)
+    second = _turn(kind, by_size)  # of its kind
+    # The kinds of a pair come in the order of their smallest cases.
+    first = by_size[second[by_size] == 0]
+    place = torch.empty(int(kind.max()) + 1, dtype=torch.int64)
+    place[kind[first]] = _turn(pair, first)[first]
+    order = by_size[pair[by_size].argsort(stable=True)]
+    order = order[place[kind[order]].argsort(stable=True)]
+    return order[second[order].argsort(stable=True)][:GALLERY]
 
 
-def _card(case: Cases, classes: tuple[str, ...], models: Models, out: Path) -> Card:
+def _turn(group: Tensor, order: Tensor) -> Tensor:
+    """For the rows in this order, how many of the same group come before each; by row, 0 for all others."""
+    grouped = order[group[order].argsort(stable=True)]
+    _, counts = group[grouped].unique_consecutive(return_counts=True)
+    turn = torch.zeros_like(group)
+    turn[grouped] = torch.cat([torch.arange(int(count)) for count in counts])
+    return turn
+
+
+def _card(case: Cases, smaller: Cases | None, classes: tuple[str, ...], models: Models, out: Path, run: str) -> Card:
     x, seed = case.x[0], case.info["seed_x"][0]
-    name = case_ids(case.x)[0]
+    name = case_ids(case)[0]
     scale = max(1, SIDE // x.shape[-1])
-    change = x - seed
-    reach = float(change.abs().max()) or 1.0
+    left = x if smaller is None else smaller.x[0]
+    reach = float((left - seed).abs().max()) or 1.0
+    shown = {"seed": seed, "case": x, **({} if smaller is None else {"shrunk": left})}
     pictures = {}
-    for what, picture in (("seed", seed), ("case", x), ("difference", 0.5 + change / (2 * reach))):
-        file = out / "images" / f"{name}-{what}.png"
+    for what, picture in (shown | {"difference": 0.5 + (left - seed) / (2 * reach)}).items():
+        # A shrunk form is one of several: its pictures have its own name.
+        own = name if smaller is None or what in ("seed", "case") else f"{name}-{input_ids(smaller.x)[0][:8]}"
+        file = out / "images" / f"{own}-{what}.png"
         if not file.exists():
             write_atomic(file, png(picture, scale))
         pictures[what] = f"images/{file.name}"
@@ -178,5 +221,15 @@ def _card(case: Cases, classes: tuple[str, ...], models: Models, out: Path) -> C
         f"{linf:.3f} = {255 * linf:.0f}/255",
         f"{l2:.2f}",
         f"{float(case.info['ssim'][0]):.2f}",
+        "" if smaller is None else _left(smaller),
+        f"assay replay {run} {name}",
         pictures,
     )
+
+
+def _left(smaller: Cases) -> str:
+    """How much a shrunk case changes of its seed."""
+    info = {name: column[0] for name, column in smaller.info.items()}
+    image = ", fails as an 8-bit image" if "eight_bit" in info and bool(info["eight_bit"]) else ""
+    was = f"{int(info['changed'])} of {int(info['changed_before'])} changed pixels"
+    return f"{was}, L∞ {float(info['linf']):.3f}, L2 {float(info['l2']):.2f}{image}"

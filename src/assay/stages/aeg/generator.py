@@ -157,13 +157,17 @@ class Aeg:
     def check(self, source: str) -> None:
         """Refuse weights that the facts do not fit."""
         try:
-            whole = self._untrained()
+            with torch.device("meta"):  # a damaged file may ask for a net of any size: look before memory is taken
+                whole = self._untrained()
             wanted = sum(weight.numel() for weight in whole.parameters())
             low, high = self.bounds
             fits = self.there.shape == self.back.shape == (self.snapshots, wanted) and low < high and self.snapshots > 0
             fits = fits and bool(self.there.isfinite().all()) and bool(self.back.isfinite().all())
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UsageError(f"{source} holds no generator: its facts lack {error}") from error
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError, AttributeError) as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise UsageError(
+                f"{source} holds no generator: its facts lack or misstate {reason}; make one: assay aeg DATA"
+            ) from error
         if not fits:
             raise UsageError(f"{source} holds a damaged generator; make it anew: assay aeg DATA --out FILE")
 

@@ -43,12 +43,15 @@ def aeg_of(bench: Bench, making: Making) -> Aeg:
     where = pick_device() if isinstance(bench.target, Asked) else bench.target.device
     key = bench.once(f"{WHAT} of {making}", lambda: key_of(data, making))
 
+    def room() -> Chunks:
+        return Chunks(bench.chunks.size, alone=True)  # another net than the target
+
     def make(watch: Watch) -> Columns:
-        return trained(data, making, where, watch, bench.chunks).columns()
+        return trained(data, making, where, watch, room()).columns()
 
     def opened() -> Aeg:
         columns = workshop.made(bench, WHAT, key, make, fits, lambda kept: shown(Aeg.of(kept), data))
-        return named(bench, replace(Aeg.of(columns).to(where), chunks=bench.chunks))
+        return named(bench, replace(Aeg.of(columns).to(where), chunks=room()))
 
     return bench.once(f"{WHAT} opened {key}", opened)
 
@@ -86,7 +89,7 @@ def trained(data: Data, making: Making, device: torch.device, watch: Watch, chun
     made = fit(net, steps, kept, making.plan(), rng=rng.at("fit"), watch=noted, judge=_judge, task=task)
     assert isinstance(made, CycleGan)
     facts = _facts(data, rows, making)
-    generator = Aeg(*_snapshots(made), facts, chunks or Chunks())
+    generator = Aeg(*_snapshots(made), facts, chunks or Chunks(alone=True))
     # Without its clock, so that the same training gives the same bytes.
     log = [{name: value for name, value in row.items() if name != "seconds"} for row in noted.log]
     facts |= {"measured": measured(generator, held.x), "log": log}
@@ -141,11 +144,15 @@ def _judge(net: nn.Module, val: Cases) -> dict[str, float]:
 
     Nothing here says which epoch makes the best test cases, and snapshots hold several.
     """
-    cycle, total = _cycle(net), 0.0
-    with torch.no_grad():
-        for start in range(0, len(val), 100):
-            x = val.x[start : start + 100]
-            total += float((cycle.back(cycle.there(x)) - x).abs().sum() + (cycle.there(cycle.back(x)) - x).abs().sum())
+    cycle = _cycle(net)
+
+    def error(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            there, back = cycle.back(cycle.there(x)), cycle.there(cycle.back(x))
+        both: Tensor = (there - x).abs().sum() + (back - x).abs().sum()
+        return both[None]
+
+    total = sum(Chunks(100, alone=True).map(error, val.x).tolist())
     return {"val_loss": total / 4 / val.x.numel(), "score": float(cycle.epochs)}
 
 

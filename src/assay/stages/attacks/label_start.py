@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from assay.core.chunks import Chunks
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.shapes import column
@@ -24,11 +25,11 @@ class Labels:
         self.target, self.targeted = target, targeted
         inputs = INPUTS_CPU if target.device.type == "cpu" else INPUTS
         self.call = max(1, min(inputs, ENTRIES // max(1, math.prod(shape))))
+        self.chunks = Chunks(self.call)
 
     def reached(self, points: Tensor, y: Tensor) -> Tensor:
         """Which points (M, *shape) are on the other side for their ``y`` (M,); (M,)."""
-        parts = [self.target(part).argmax(1) for part in points.split(self.call)]
-        same = torch.cat(parts) == y
+        same = self.chunks.map(lambda part: self.target(part).argmax(1), points) == y
         return same if self.targeted else ~same
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from assay.core.chunks import Chunks
 from assay.stages.coverage import Coverage
 from assay.stages.coverage.bitmap import Bitmap
 from assay.stages.coverage.tknp import Patterns
@@ -18,11 +19,12 @@ _WARM = 2  # batches taken as usual first: libraries choose their kernels then
 class Pass:
     """Looks at batches and adds them to all coverages, without gradients.
 
-    Batches of ``size`` are replayed as a CUDA graph where all is ours; what it gave is overwritten by the next batch.
+    Batches of the size of ``chunks`` are replayed as a CUDA graph where all is ours; what it gave is overwritten by the
+    next batch.
     """
 
-    def __init__(self, observer: Observer, coverages: Sequence[Coverage], size: int) -> None:
-        self.observer, self.size = observer, size
+    def __init__(self, observer: Observer, coverages: Sequence[Coverage], chunks: Chunks) -> None:
+        self.observer, self.chunks, self.size = observer, chunks, chunks.fits
         self.device = observer.targets[0].device
         ours = all(possible(module_of(target), self.device) for target in observer.targets)
         self.warm = _WARM if ours else -1  # batches until it is captured; below 0 where it is never to be
@@ -31,7 +33,7 @@ class Pass:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, x: Tensor) -> Seen:
-        """What the nets make of a batch that fits, added."""
+        """What the nets make of a batch, added."""
         with torch.no_grad():
             seen = self._inside(x.to(self.device))
             for coverage in self.outside:
@@ -51,7 +53,7 @@ class Pass:
         return self.seen
 
     def _work(self, x: Tensor) -> Seen:
-        seen = self.observer(x)
+        seen = self.observer.all(x, self.chunks)  # added once all is seen: what does not fit is looked at again
         for coverage in self.inside:
             coverage.add(seen)
         return seen

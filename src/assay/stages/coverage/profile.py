@@ -57,7 +57,7 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
         "version": _VERSION,
         "nets": [target.fingerprint() for target in observer.targets],
         "layers": [layers.fingerprint() for layers in observer.layers],
-        "values": _values(observer, data.cases.x[:_PROBES]),
+        "values": _values(observer, data.cases.x[:_PROBES], chunks),
         "data": data.fingerprint(),
         "device": observer.targets[0].device.type,
     }
@@ -78,14 +78,13 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
     return Profile(low, high, mean, std, int(kept["count"]), data)
 
 
-def _values(observer: Observer, x: Tensor) -> str:
-    """A digest of what the neurons are on these inputs, in one batch so that the same net gives the same.
+def _values(observer: Observer, x: Tensor, chunks: Chunks) -> str:
+    """A digest of what the neurons are on these inputs, in one batch where it fits: the same net gives the same.
 
     Weights do not show a plain attribute or the code of ``forward``. Rounded to eight bits, for the number of threads
     changes the last ones; a value that rounds the other way costs no more than the fit.
     """
-    with torch.no_grad():
-        values = observer(x.to(observer.targets[0].device)).neurons
+    values = observer.all(x, chunks).neurons
     return sha256((values.to(torch.bfloat16) + 0.0).cpu().contiguous().view(torch.uint8).numpy().tobytes())[:16]
 
 

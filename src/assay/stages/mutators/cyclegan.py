@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from assay.core.cases import Cases
+from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Rows
 from assay.core.registry import register
@@ -92,7 +93,7 @@ def _opened(bench: Bench, path: str) -> Aeg:
                 f"{path} was made for images {_form(maker.shape, maker.bounds)}, the model takes "
                 f"{_form(spec.shape, spec.bounds)}; make one for them: assay aeg DATA --out FILE"
             )
-        maker.chunks = bench.chunks
+        maker.chunks = Chunks(bench.chunks.size, alone=True)  # another net than the target
         device: torch.device = pick_device() if isinstance(bench.target, Asked) else bench.target.device
         return named(bench, maker.to(device))
 

@@ -145,7 +145,11 @@ def _check(order: str, answers: str, plan: Plan, _test: Sprt) -> None:
 
 def _chunks(bench: Bench, subject: StandIn) -> Chunks:
     """How many inputs a mutant is asked about at once: a GPU would wait for its orders with the few of a CPU."""
-    return bench.once("mutant chunks", lambda: Chunks(WIDE)) if subject.target.device.type == "cuda" else bench.chunks
+    return (
+        bench.once("mutant chunks", lambda: Chunks(WIDE, alone=True))
+        if subject.target.device.type == "cuda"
+        else bench.chunks
+    )
 
 
 def _itself(bench: Bench, how: Extraction, rng: Stream, pool: Tensor) -> StandIn:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.errors import UsageError
-from assay.core.ids import case_ids
+from assay.core.ids import input_ids
 from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.core.specs import did_you_mean
@@ -144,12 +144,12 @@ class Meta:
 def _labelled(bench: Bench, apart: list[Tensor], number: int, rng: Stream) -> Cases:
     """So many drawn inputs of the training data that have labels, none of them one of those ``apart``."""
     assert bench.training is not None  # the stand-in has refused it
-    cases, seen = bench.training.cases, {name for some in apart for name in case_ids(some)}
+    cases, seen = bench.training.cases, {name for some in apart for name in input_ids(some)}
     rows: list[int] = []
     for row in torch.randperm(len(cases), generator=rng.generator()).tolist():
         if int(cases.y[row]) == UNLABELLED:
             continue
-        (name,) = case_ids(cases.x[row : row + 1])
+        (name,) = input_ids(cases.x[row : row + 1])
         if name not in seen:
             seen.add(name)
             rows.append(row)

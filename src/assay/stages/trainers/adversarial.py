@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import Cases
+from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, register
 from assay.stages.attacks.untargeted import untargeted
@@ -43,15 +44,22 @@ def adversarial(
     spec = data.part("train").spec
     search = untargeted(attack, ModuleTarget(module, spec), eps=eps, norm=norm, who="a trainer")
 
+    chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
+
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
-        count = round(len(x) * share)
-        made = search(ModuleTarget(net, spec), x[:count], y[:count], rng=here.rows(ids[:count]))
+        count, target = round(len(x) * share), ModuleTarget(net, spec)
+
+        def work(x: Tensor, y: Tensor, ids: Tensor) -> Tensor:
+            some: Tensor = search(target, x, y, rng=here.rows(ids))
+            return some
+
+        made = chunks.map(work, x[:count], y[:count], ids[:count])
         return torch.cat([made, x[count:]]).detach()
 
     def judged(net: nn.Module, val: Cases) -> dict[str, float]:
         return {
             **accuracy(net, val),
-            "score": _robust(net, val[:VALIDATED], search, ModuleTarget(net, spec), rng),
+            "score": _robust(ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
         }
 
     return fit(
@@ -66,7 +74,10 @@ def adversarial(
     )
 
 
-def _robust(net: nn.Module, val: Cases, search: Bound, target: ModuleTarget, rng: Stream) -> float:
-    made = search(target, val.x, val.y, rng=rng.at("validation").rows(val.origin))
-    with torch.no_grad():
-        return float((net(made).argmax(1) == val.y).float().mean())
+def _robust(target: ModuleTarget, val: Cases, search: Bound, rng: Stream, chunks: Chunks) -> float:
+    def right(x: Tensor, y: Tensor, origin: Tensor) -> Tensor:
+        made = search(target, x, y, rng=rng.at("validation").rows(origin))
+        with torch.no_grad():
+            return (target(made).argmax(1) == y).float()
+
+    return float(chunks.map(right, val.x, val.y, val.origin).mean())

@@ -1,7 +1,6 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
-import functools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,15 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import UNLABELLED, Cases
+from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import smoothed
 from assay.core.modes import eval_mode
 from assay.core.randomness import Stream
 from assay.stages.trainers import graphed
 from assay.stages.trainers.augment import Augmentation
+from assay.stages.trainers.descent import Descent
 
 Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
+
+VALIDATED = 1000  # validation cases asked at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,13 @@ def fit(
             }
             if not math.isfinite(loss):
                 raise UsageError(f"the loss is not finite in epoch {epoch + 1}; lower --lr (now {plan.lr:g})")
+            sound = all(math.isfinite(number) for number in numbers.values() if isinstance(number, (int, float)))
+            if not sound or not all(bool(weight.isfinite().all()) for weight in net.parameters()):
+                # The losses of its steps were fine, what the last of them left is not.
+                raise UsageError(
+                    f"the net is broken after epoch {epoch + 1}: its answers or weights are not finite; lower "
+                    f"--lr (now {plan.lr:g})"
+                )
             if not state.log or rank(numbers) > max(map(rank, state.log)):
                 state.best = run.weights()
         state.log.append({"epoch": epoch + 1, **numbers})
@@ -179,13 +189,13 @@ def rank(numbers: dict[str, float]) -> tuple[float, float]:
 
 def accuracy(net: nn.Module, val: Cases) -> dict[str, float]:
     """Clean accuracy and loss on the validation cases; the accuracy is the score."""
-    right, loss = 0, 0.0
-    with torch.no_grad():
-        for start in range(0, len(val), 1000):
-            part = val[start : start + 1000]
-            logits = net(part.x)
-            right += int((logits.argmax(1) == part.y).sum())
-            loss += float(smoothed(logits, part.y, 0.0).sum())
+
+    def ask(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            logits = net(x)
+        return (logits.argmax(1) == y).sum()[None], smoothed(logits, y, 0.0).sum()[None]
+
+    right, loss = (sum(column.tolist()) for column in Chunks(VALIDATED).map_all(ask, val.x, val.y))
     share = right / len(val)
     return {"val_accuracy": share, "val_loss": loss / len(val), "score": share}
 
@@ -209,8 +219,7 @@ class _Run:
         self.device = train.x.device
         fast = batch is None and task is None and graphed.possible(net, self.device)
         self.optimiser = _optimiser(plan, net, fast)
-        step = functools.partial(_learn, net, self.optimiser, plan.smoothing)
-        self.learn: graphed.Step = graphed.Graphed(step, plan.batch) if fast else step
+        self.descent = Descent(net, self.optimiser, plan.smoothing, plan.batch if fast else 0)
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
@@ -252,9 +261,9 @@ class _Run:
         if self.batch is not None:
             x = self.batch(self.net, x, y, rows, here.at("inner"))
         if self.task is None:
-            return self.learn(x, y)
+            return self.descent.learn(x, y)
         task = self.task
-        loss = _stepped(self.optimiser, lambda: task.loss(self.net, x, y, rows))
+        loss = self.descent.step(lambda *part: task.loss(self.net, *part), x, y, rows)
         if task.after is not None:
             task.after(self.net)
         return loss
@@ -285,19 +294,6 @@ class _Swapped:
     def __exit__(self, *error: object) -> None:
         if self.weights:
             self.net.load_state_dict(self.own)
-
-
-def _learn(net: nn.Module, optimiser: torch.optim.Optimizer, smoothing: float, x: Tensor, y: Tensor) -> Tensor:
-    """One step of the optimiser on one batch; the loss before it."""
-    return _stepped(optimiser, lambda: smoothed(net(x), y, smoothing).mean())
-
-
-def _stepped(optimiser: torch.optim.Optimizer, loss_of: Callable[[], Tensor]) -> Tensor:
-    optimiser.zero_grad(set_to_none=True)
-    loss = loss_of()
-    loss.backward()
-    optimiser.step()
-    return loss.detach()
 
 
 def _optimiser(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from assay.core.errors import UsageError
+from assay.core.files import whole_text
 from assay.core.specs import canonical
 from assay.subjects.bench import Data, Splits, cut
 from assay.subjects.data.arrays import to_data
@@ -17,6 +18,7 @@ from assay.subjects.data.arrays import to_data
 log = logging.getLogger("assay")
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
+MOST_PACKED, MOST_TIMES = 256 << 20, 100  # bytes from which on an archive may be no more times larger inside
 VALIDATION = 5000  # cases cut from the official training part, seed 0
 
 
@@ -79,6 +81,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise UsageError(f"no such file: {path}")
     if not zipfile.is_zipfile(path):
         raise UsageError(f"{path} is not an .npz file; save arrays with numpy.savez(path, x=…, y=…)")
+    _refuse_bomb(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
@@ -87,10 +90,25 @@ def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise UsageError(f"{path} is not a readable .npz file: {reason}; make it anew with numpy.savez") from error
 
 
+def _refuse_bomb(path: Path) -> None:
+    """Refuse an archive that would fill the memory from next to nothing, before anything is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inside = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
+        return  # what is wrong is said when it is read
+    times = inside / max(path.stat().st_size, 1)
+    if inside > MOST_PACKED and times > MOST_TIMES:
+        raise UsageError(
+            f"{path} is not a readable .npz file: it would take {inside >> 20} MB, {times:.0f} times its size, as no "
+            "data do; make it anew with numpy.savez, which packs nothing"
+        )
+
+
 def _class_names(names: np.ndarray[Any, Any], path: Path) -> tuple[str, ...]:
     if names.ndim != 1 or names.dtype.kind not in "USiu":
         raise UsageError(f"'classes' in {path} must be a list of names, got shape {names.shape} of {names.dtype}")
-    return tuple(str(c) for c in names.tolist())
+    return tuple(map(whole_text, map(str, names.tolist())))
 
 
 def from_npz(path: Path) -> Splits:

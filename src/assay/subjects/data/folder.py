@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.files import whole_text
 from assay.subjects.bench import PARTS, Data, Splits
 from assay.subjects.data.arrays import to_data
 
@@ -54,6 +55,7 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
         else:
             images.append(image)
             labels.append(label)
+    _tell_of_links(root, classes)
     loose = sum(p.is_file() and p.suffix.lower() in SUFFIXES for p in root.iterdir())
     if loose:
         log.warning("%s: %d images lie in no class folder and were left out", root, loose)
@@ -62,16 +64,30 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
         log.warning("%s: %d files could not be read and were left out:\n  %s", root, len(bad), shown)
     if not images:
         raise (
-            UsageError(f"{root}: all {len(bad)} files are unreadable") if bad else NothingToTest(f"{root}: no images")
+            UsageError(f"{root}: all {len(bad)} files are unreadable; images are PNG, JPEG, WebP or BMP of 8 bits")
+            if bad
+            else NothingToTest(f"{root}: no images")
         )
-    return to_data(str(root), _stack(images, root), np.array(labels), tuple(classes), known=True)
+    return to_data(str(root), _stack(images, root), np.array(labels), tuple(map(whole_text, classes)), known=True)
+
+
+def _tell_of_links(root: Path, classes: list[str]) -> None:
+    """Say which files lie elsewhere: links are followed, for folders are often made of them, but not in silence."""
+    inside, places = root.resolve(), [root / name for name in classes]
+    found = (path for place in places for path in (place, *place.rglob("*")) if path.is_symlink())
+    out = [repr(str(path.relative_to(root))) for path in found if not path.resolve().is_relative_to(inside)]
+    if out:
+        more = f" and {len(out) - 5} more" if len(out) > 5 else ""
+        log.warning(
+            "%s: links lead out of the folder, and what lies there is read: %s%s", root, ", ".join(out[:5]), more
+        )
 
 
 def _files(root: Path, classes: list[str]) -> Iterator[tuple[Path, int]]:
     for label, name in enumerate(classes):
         folder = root / name
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-            if path.is_file() and not path.name.startswith("."):
+            if not path.is_dir() and not path.name.startswith("."):
                 yield path, label
 
 
@@ -79,6 +95,8 @@ def _decode(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray[Any, A
     """Pixels (C, H, W) uint8, or the reason why not."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
+    if not path.is_file():
+        return None, "no regular file"
     if path.suffix.lower() not in SUFFIXES:
         return None, f"not one of {', '.join(SUFFIXES)}"
     try:

@@ -2,8 +2,6 @@
 
 import importlib
 import logging
-import os
-import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,7 +13,8 @@ from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
-from assay.core.lock import folder_lock, holder
+from assay.core.files import make_folder
+from assay.core.lock import folder_lock, holds
 from assay.subjects.answer_book import told_before
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
@@ -81,15 +80,14 @@ def _see(asked: Asked, x: Tensor, answers: Path | None) -> None:
     folder = answers.parent
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder} is no folder of its own; use another name for the run")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with _alone(folder):
         asked.see(x, answers)
 
 
 def _alone(folder: Path) -> AbstractContextManager[object]:
     """The lock of a run's folder, unless this process has it already, as those have that add to a run."""
-    ours = {"pid": str(os.getpid()), "host": socket.gethostname()}
-    return nullcontext() if holder(folder) == ours else folder_lock(folder)
+    return nullcontext() if holds(folder) else folder_lock(folder)
 
 
 def _source(text: str) -> tuple[str, str] | None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from assay.core.errors import AssayError, UsageError
+from assay.core.deadline import in_time
+from assay.core.errors import AssayError, ModelFailed, UsageError
 from assay.core.files import sha256
 from assay.core.specs import python_file
 from assay.core.userfile import load_object
@@ -17,6 +18,12 @@ from assay.subjects.sources.patience import TryAgain, printable
 _BATCH = 256
 
 
+class Raised(TryAgain):
+    """The function raised: that is the model's own failure, as an error of a net is."""
+
+    ends_as = ModelFailed
+
+
 def call_target(model: str | Callable[..., Any], data: Data | None, how: Asking) -> Answering:
     """A function that is given a float32 array (n, *shape) and returns probabilities, scores or labels."""
     how.refuse("a function", "timeout")
@@ -26,11 +33,11 @@ def call_target(model: str | Callable[..., Any], data: Data | None, how: Asking)
 
     def ask(rows: Inputs) -> Any:
         try:
-            return function(rows.copy())  # what was sent stays as it was, whatever the function does
+            return in_time(lambda: function(rows.copy()))  # what was sent stays as it was, whatever the function does
         except AssayError:
             raise
         except Exception as error:  # a user's function may raise anything
-            raise TryAgain(f"failed: {type(error).__name__}: {printable(str(error))}") from error
+            raise Raised(f"failed: {type(error).__name__}: {printable(str(error))}") from error
 
     return Answering(
         ask,

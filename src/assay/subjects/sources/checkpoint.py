@@ -1,11 +1,12 @@
 """Weights on disk. Loading never runs code: safetensors, or ``.pt`` through torch's weights-only reader."""
 
-import io
 import json
 import logging
 import pickle
 import warnings
+import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from assay.core.errors import UsageError
-from assay.core.files import write_atomic
+from assay.core.files import make_folder, write_atomic
 
 log = logging.getLogger("assay")
 
+_LONGEST_HEADER = 4 << 20  # bytes; that of a net with 10,000 tensors takes 1 MB. Each entry costs ten times its text
 _META = "assay"  # the one metadata key: several would be written in an order that changes from run to run
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")  # where training scripts keep the weights
 _PREFIXES = (
@@ -37,7 +39,7 @@ def encode(weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -> bytes:
 
 def write(path: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Save weights and facts, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomic(path, encode(weights, meta))
 
 
@@ -107,23 +109,49 @@ def _finite(tensor: Tensor) -> bool:
 
 def _head(path: Path) -> bytes:
     """The first bytes of the file, after the checks that need no format."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; a checkpoint is one, as assay train makes it")
     if not path.is_file():
         raise UsageError(f"no such checkpoint: {path}; assay train makes one")
-    with path.open("rb") as file:
-        head = file.read(512)
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; save or fetch it again") from error
     if not head:
         raise UsageError(f"{path} is empty; the download or the save did not finish")
     if head.lstrip()[:1] == b"<" and b"html" in head.lower():
         raise UsageError(f"{path} is an HTML page, not a checkpoint; the download link led to a web page")
+    if path.suffix == ".safetensors" and int.from_bytes(head[:8], "little") > _LONGEST_HEADER:
+        raise UsageError(
+            f"{path} is not a valid safetensors file: its header says it is longer than {_LONGEST_HEADER >> 20} MB, "
+            "which no net's names and shapes take; fetch or save it again"
+        )
     return head
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    _refuse_doubles(path)
     try:
         with safe_open(path, "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, _meta(file)  # noqa: SIM118  not a mapping
     except SafetensorError as error:
         raise _broken(path, error) from error
+
+
+def _refuse_doubles(path: Path) -> None:
+    """Refuse a header that gives two tensors one name: readers differ in which of them they take."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = dict(pairs)
+        if len(names) < len(pairs):
+            raise _broken(path, ValueError("a name stands twice in its header"))
+        return names
+
+    with path.open("rb") as file:
+        text = file.read(int.from_bytes(file.read(8), "little"))  # of a length that _head has looked at
+    with suppress(ValueError, RecursionError):  # what is no header safetensors itself will say
+        json.loads(text, object_pairs_hook=unique)
 
 
 def _meta(file: Any) -> dict[str, Any]:
@@ -140,11 +168,16 @@ def _broken(path: Path, error: Exception) -> UsageError:
 
 def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
     if head[:2] != b"PK" and head[:1] != b"\x80":
-        raise UsageError(f"{path} is not a .pt file: it starts neither as a zip archive nor as a pickle")
+        raise UsageError(
+            f"{path} is not a .pt file: it starts neither as a zip archive nor as a pickle; "
+            "save the weights as .safetensors"
+        )
+    _refuse_packed(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of what it then refuses; once is enough
-            told = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+            with path.open("rb") as file:  # read as far as it is wanted: a file may say of itself that it is endless
+                told = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         reason = str(error).split("\n")[0].split("Please file")[0]
         raise UsageError(
@@ -163,6 +196,21 @@ def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
         found = f"; found: {_some([str(k) for k in told])}" if isinstance(told, dict) else ""
         raise UsageError(f"{path} holds no state dict (names to plain tensors){found}; save model.state_dict()")
     return told
+
+
+def _refuse_packed(path: Path) -> None:
+    """Refuse an archive that is larger inside than outside; torch writes its members as they are, one after another."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
+        return  # no archive, or a damaged one, of which torch says what is wrong
+    inside, outside = sum(member.file_size for member in members), path.stat().st_size
+    if inside > outside or any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise UsageError(
+            f"{path} was not loaded: it holds {inside} bytes packed into {outside}, and torch packs nothing. "
+            "Save the weights again: safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
+        )
 
 
 def _is_weight(name: object, tensor: object) -> bool:

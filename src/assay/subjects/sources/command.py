@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from assay.core import trust
 from assay.core.errors import UsageError
 from assay.core.files import canonical_json, sha256
 from assay.subjects.bench import Data
@@ -75,6 +76,7 @@ class Program:
 
 def command_target(text: str, data: Data | None, how: Asking) -> Answering:
     """The program behind ``cmd:…``."""
+    trust.check(text)
     if data is None:
         raise UsageError(f"{text} does not say what inputs it takes; give the data too (data=… or --data)")
     try:

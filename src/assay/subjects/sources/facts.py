@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError
+from assay.core.files import whole_text
 
 LARGEST = 1e30  # a number beyond is no mean, bound or size
 MAX_INPUT = 50_000_000  # numbers in one input; more would be allocated before anything else is checked
@@ -33,7 +34,7 @@ def input_spec(facts: Mapping[str, Any], path: Path) -> InputSpec:
         raise _damaged(path, "bounds", bounds)
     if not _list(classes, str) or len(classes) < 2:
         raise _damaged(path, "classes", classes)
-    return InputSpec(tuple(shape), (float(bounds[0]), float(bounds[1])), tuple(classes))
+    return InputSpec(tuple(shape), (float(bounds[0]), float(bounds[1])), tuple(map(whole_text, classes)))
 
 
 def _list(value: Any, *kinds: type) -> TypeGuard[list[Any]]:

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
+from assay.core import trust
 from assay.core.errors import UsageError
 from assay.core.files import canonical_json
 from assay.subjects.bench import Data
@@ -169,6 +170,7 @@ class Client:
 
 def http_target(url: str, data: Data | None, how: Asking) -> Answering:
     """The target at that address: what it says of itself comes first, then what the data say."""
+    trust.check(url)  # inputs and the token go there
     client = Client(url, how.timeout or _TIMEOUT)
     patience = how.patience(_RETRIES)
     told = patience.persist(client.about, client.url.geturl(), again=lambda: None)  # no question, and not counted

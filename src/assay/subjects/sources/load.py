@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from assay.core.cases import InputSpec
-from assay.core.errors import UsageError
+from assay.core.errors import UsageError, is_out_of_memory
 from assay.core.registry import bind
 from assay.core.specs import Params, Step, python_file, split, step
 from assay.core.userfile import load_object
@@ -159,6 +159,8 @@ def new_net(text: str, spec: InputSpec, params: Mapping[str, Any], trained: str 
     try:
         net: nn.Module = bound()
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        if is_out_of_memory(error):
+            raise
         reason = str(error).split("\n")[0]
         raise UsageError(f"{bound.text} cannot be built: {reason}") from error
     return net

@@ -6,13 +6,17 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
+from assay.core import deadline
 from assay.core.allocator import few_kernels
 from assay.core.cases import InputSpec
-from assay.core.errors import UsageError
+from assay.core.chunks import Chunks
+from assay.core.errors import AssayError, ModelFailed, OutOfMemory, UsageError, is_out_of_memory
 from assay.core.modes import eval_mode
-from assay.subjects.target import NEEDS, Need
+from assay.subjects.sources.patience import printable
+from assay.subjects.target import NEEDS, Need, answer
 
 log = logging.getLogger("assay")
 
@@ -78,10 +82,33 @@ class ModuleTarget:
     def __call__(self, x: Tensor) -> Tensor:
         if self._sessions:
             # A net in half or double precision answers in its own; inputs and eps stay in that of the data.
-            out: Tensor = self.module(x if self._dtype is None else x.to(self._dtype))
+            out = self._asked(x if self._dtype is None else x.to(self._dtype))
             return out.float() if isinstance(out, Tensor) and out.dtype in (torch.bfloat16, torch.float16) else out
         with self.ready():
             return self(x)
+
+    def _asked(self, x: Tensor) -> Tensor:
+        """What the net says; an error of its own is the model's failure, not ours."""
+        try:
+            if deadline.limit() is None:
+                out: Tensor = self.module(x)
+            else:
+                out = deadline.in_time(lambda: self._waited_for(x))
+        except AssayError:  # what looks at its layers has something to say
+            raise
+        except Exception as error:  # a user's net may raise anything
+            # Too little memory is for who chose the batch, a missing forward derivative for who asked for one.
+            if is_out_of_memory(error) or forward_ad.unpack_dual(x).tangent is not None:
+                raise
+            raise ModelFailed(raised(error)) from error
+        return out
+
+    def _waited_for(self, x: Tensor) -> Tensor:
+        """The same when the device has done it, where it may be asked: a graph under record must not wait."""
+        out: Tensor = self.module(x)
+        if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(self.device)
+        return out
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
@@ -110,20 +137,37 @@ class ModuleTarget:
         return f"<{type(self.module).__name__} on {self.device}: {self.spec}>"
 
 
+def raised(error: Exception) -> str:
+    """What the model raised, in one line."""
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"the model raised {type(error).__name__}{': ' if first else ''}{printable(first)}"
+
+
+def tell_of_training(module: nn.Module) -> None:
+    """Tell of a net that comes in training mode; to be asked once a command."""
+    if any(m.training for m in module.modules()):
+        log.warning(
+            "train_mode: the net came in training mode; it is tested in evaluation mode and given back as it was"
+        )
+
+
 def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Tensor | None = None) -> ModuleTarget:
     """The module as a target, after one call that shows what it is; nonsense is refused."""
     if sample is None or not len(sample):
         sample = torch.full((2, *spec.shape), sum(spec.bounds) / 2)
-    if any(m.training for m in module.modules()):
-        log.info("the net came in training mode; it is tested in evaluation mode and given back as it was")
+    tell_of_training(module)
     target = ModuleTarget(module, spec, device)
     try:
-        with torch.no_grad():
-            out = target(sample[:64].to(device))
+        out = answer(target, sample[:64], Chunks(64))
+    except OutOfMemory:
+        raise
     except Exception as error:
-        first = str(error).split("\n")[0]
+        cause = error.__cause__ if isinstance(error, ModelFailed) else error
+        if cause is None:  # it hangs
+            raise
+        first = str(cause).split("\n")[0]
         raise UsageError(
-            f"the net does not take inputs of shape {spec.shape}: {type(error).__name__}: {first}"
+            f"the net does not take inputs of shape {spec.shape}: {type(cause).__name__}: {first}"
         ) from error
     n = len(sample[:64])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != n:

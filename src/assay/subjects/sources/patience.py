@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from assay.core.errors import NoAnswer, UsageError
+from assay.core.errors import AssayError, NoAnswer, UsageError
 from assay.core.randomness import Stream
 
 log = logging.getLogger("assay")
@@ -20,6 +20,8 @@ _FIRST, _LONGEST, _LONGEST_WISH = 0.1, 10.0, 60.0  # seconds
 
 class TryAgain(Exception):
     """An attempt that failed and may go well another time; ``after`` is how long we are asked to wait."""
+
+    ends_as: type[AssayError] = NoAnswer  # where it is the last one
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
@@ -52,7 +54,7 @@ class Patience:
                     tried = f" ({attempt + 1} attempts)" if attempt else ""
                     if isinstance(error, BadAnswer):
                         raise UsageError(f"{who} {error}{tried}") from error
-                    raise NoAnswer(f"{who} {error}{tried}; what it answered before is kept") from error
+                    raise error.ends_as(f"{who} {error}{tried}; what it answered before is kept") from error
                 pause = self._pause(attempt, error.after)
                 log.info("%s %s; asking again in %.1f s", who, error, pause)
             again()

@@ -1,0 +1,109 @@
+"""What only a run folder names: code and addresses, used where this user made the run here, else refused.
+
+A run remembers its model, oracle and data by the text they were named by, and that text may be ``file.py:function``,
+``cmd:…`` or ``http://…``. In a folder that came from somewhere else it is somebody else's text: nothing it names is
+run, and nothing is sent there, unless the user says so.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from assay.core.errors import UsageError
+from assay.core.files import sha256
+from assay.core.journal import Line
+
+log = logging.getLogger("assay")
+
+_FILE = re.compile(r"([^\s(,=\"']*)\.py:")  # where a text names a Python file, and what stands before
+_SOURCE = re.compile(r"\s*(cmd|call|https?):", re.IGNORECASE)
+
+_named_by: ContextVar[Callable[[str], None] | None] = ContextVar("named_by", default=None)
+_trusting: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+@contextmanager
+def trusting(trust: bool = True) -> Iterator[None]:
+    """Run what run folders name, for the length of the block: ``--trust-run``."""
+    before = _trusting.set(trust)
+    try:
+        yield
+    finally:
+        _trusting.reset(before)
+
+
+@contextmanager
+def named_by(run: str, begins: Sequence[Line]) -> Iterator[None]:
+    """What is loaded in this block was named by a run folder alone; ``begins`` are the first lines it stands in."""
+
+    def check(what: str) -> None:
+        if not _trusting.get() and not all(is_own(line) for line in begins):
+            raise UsageError(
+                f"run {run} names {what!r}, and no command of yours made that run in this folder: it is neither run "
+                "nor sent anything. Look at it first; then give --trust-run, or name your own (--model), or repeat "
+                "the command that made the run"
+            )
+
+    before = _named_by.set(check)
+    try:
+        yield
+    finally:
+        _named_by.reset(before)
+
+
+def check(what: str) -> None:
+    """Refuse to run a file or a program, or to ask an address, that only a run folder of someone else names."""
+    refuse = _named_by.get()
+    if refuse is not None:
+        refuse(what)
+
+
+def remember(begin: Line) -> None:
+    """Note that a command of this user named what the run names. Most runs name nothing of the kind."""
+    if not any(map(_is_code, _texts(begin.meta))):
+        return
+    place = _place(begin)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    except OSError as error:
+        log.warning("cannot note in %s that this run is yours: %s", place.parent, error.strerror)
+
+
+def is_own(begin: Line) -> bool:
+    """Whether a command of this user made a run with that first line, here."""
+    return _place(begin).is_file()
+
+
+def _place(begin: Line) -> Path:
+    # Relative names mean other files elsewhere: such a run is one's own in the folder it was made in only.
+    from assay.core.cache import cache_folder  # which knows torch; whoever only looks at runs does without
+
+    here = str(Path.cwd()) if any(map(_is_relative, _texts(begin.meta))) else ""
+    return cache_folder() / "own-runs" / sha256(begin.encode() + here.encode("utf-8", "surrogateescape"))
+
+
+def _is_code(text: str) -> bool:
+    return _FILE.search(text) is not None or _SOURCE.match(text) is not None
+
+
+def _is_relative(text: str) -> bool:
+    source = _SOURCE.match(text)
+    files = (found[1].rpartition(":")[2] for found in _FILE.finditer(text))
+    return (source is not None and source[1].lower() == "cmd") or any(not file.startswith("/") for file in files)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in nested facts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (str(key), *_texts(inner))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)

@@ -1,0 +1,137 @@
+"""What a campaign commits of a unit: its failures, its counts, what joins the pool and what is covered."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.core.cases import Cases
+from assay.core.shards import encode
+from assay.core.store import Store
+from assay.engines.failures import as_shard, checked
+from assay.engines.found import pairs
+from assay.engines.guidance import Guidance
+from assay.engines.lanes import NONFINITE, WRONG
+from assay.engines.parents import Parents
+from assay.engines.stability import Confirm
+from assay.engines.unit import Unit
+from assay.recipes.recipe import Stages
+from assay.stages.twins import VULNERABLE
+from assay.subjects.bench import Bench
+
+Judged = tuple[Cases | None, Cases | None]  # those that are confirmed, and those that are not
+
+
+class Commits:
+    """Writes the units of one campaign."""
+
+    def __init__(
+        self,
+        folder: Store,
+        bench: Bench,
+        stages: Stages,
+        guidance: Guidance,
+        seeds: Cases,
+        parents: Parents | None,
+        confirm: Confirm,
+    ) -> None:
+        self.folder, self.bench, self.stages, self.guidance = folder, bench, stages, guidance
+        self.seeds, self.parents, self.confirm = seeds, parents, confirm
+        self.pairs = pairs(folder)
+        self.broken = {seed for seed, _ in self.pairs}
+
+    def judged(self, units: Sequence[tuple[Unit, Tensor]]) -> list[Judged]:
+        """The failures of those slots of each unit, asked again, all of them together: a slow model is asked once."""
+        found = [unit.failures(slots) for unit, slots in units]
+        some = [(i, cases) for i, cases in enumerate(found) if cases is not None and len(cases)]
+        if not some:
+            return [(None, None)] * len(units)
+        every = Cases.cat([cases.note(of=torch.full_like(cases.origin, i)) for i, cases in some])
+        failing, flaky = checked(self.bench, self.stages, every, self.confirm)
+        if VULNERABLE in self.bench.roles:
+            failing = failing.note(others_pred=self.bench.others(failing).argmax(2).cpu())
+        mine = dict(some)
+        return [
+            tuple(part[part.info["of"] == i].drop("of") for part in (failing, flaky)) if i in mine else (None, None)  # type: ignore[misc]  # two parts
+            for i in range(len(units))
+        ]
+
+    def unit(self, unit: Unit, slots: Tensor, judged: Judged) -> None:
+        """Commit those slots of a unit."""
+        failing, flaky = judged
+        number = len(self.folder.lines)
+        files = {
+            f"{place}/step-{number:06d}.safetensors": encode(
+                as_shard(some, self.seeds, self.stages.score, self.bench.target)
+            )
+            for place, some in (("cases", failing), ("flaky", flaky))
+            if some is not None and len(some)
+        }
+        files |= self._joined(unit, slots, number)
+        tried = int(unit.tries[slots].sum())
+        self.folder.commit(
+            files,
+            kind="fuzz",
+            unit=unit.number,
+            rows=unit.rows[slots].tolist(),
+            counts={
+                "seeds": len(slots),
+                "cases": tried,
+                **_kinds(failing),
+                **self._new(failing),
+                "flaky": 0 if flaky is None else len(flaky),
+                "gradient_steps": tried * self.stages.mutate.entry.gradients,
+            },
+            **self._fired(unit.fired[slots].sum(0).tolist()),
+            **self._guided(),
+        )
+
+    def _fired(self, counts: list[int]) -> dict[str, dict[str, int]]:
+        """How often each rule of keeping and each opinion fired."""
+        rules = len(self.stages.keep)
+        kept = dict(zip(self.stages.keep, counts[:rules], strict=True))
+        opinions = dict(zip(self.stages.opinions, counts[rules:], strict=True))
+        return {"kept": kept, **({"opinions": opinions} if opinions else {})}
+
+    def _joined(self, unit: Unit, slots: Tensor, number: int) -> dict[str, bytes]:
+        """Let what was kept join the pool; the file that says so."""
+        if self.parents is None:
+            return {}
+        self.parents.take(unit.rows[slots])
+        members = unit.members(slots)
+        if members is None or not len(members):
+            return {}
+        members = members.note(parent=unit.rows[members.info["slot"]]).drop("slot")
+        self.parents.join(members)
+        columns = {"x": members.x, "y": members.y, "origin": members.origin, **members.info}
+        return {f"state/pool-{number:06d}.safetensors": encode(columns)}
+
+    def _guided(self) -> dict[str, Any]:
+        """What a commit says of the coverage."""
+        if self.guidance.coverage is None:
+            return {}
+        return {"guidance": self.guidance.save(self.folder), "covered": self.guidance.coverage.covered()}
+
+    def _new(self, failing: Cases | None) -> dict[str, int]:
+        """How many of these failures differ in seed or wrong class from all before, and in seed."""
+        new = (
+            set() if failing is None else set(zip(failing.origin.tolist(), failing.info["pred"].tolist(), strict=True))
+        )
+        new -= self.pairs
+        broken = {seed for seed, _ in new} - self.broken
+        self.pairs |= new
+        self.broken |= broken
+        return {"distinct": len(new), "broken": len(broken)}
+
+
+def _kinds(failing: Cases | None) -> dict[str, int]:
+    """How many failures there are; of how many the class is wrong, and of how many the answer has none."""
+    if failing is None:
+        return {"failures": 0, "wrong": 0, "nonfinite": 0}
+    kind, wrong = failing.info["kind"], failing.info["pred"] != failing.y
+    return {
+        "failures": len(failing),
+        "wrong": int((wrong & (kind == WRONG)).sum()),
+        "nonfinite": int((kind == NONFINITE).sum()),
+    }

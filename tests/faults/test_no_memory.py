@@ -1,0 +1,118 @@
+"""Fault 11, where nothing helps: one input that does not fit, another error, memory that runs out in mid-run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.core.registry import names
+from commands import Nursery, nursery
+from full import BROKEN, Full
+
+UNCHECKED = tuple(word for name in names("check") for word in ("--ignore", name))  # they ask far more than the suite
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Nursery]:
+    with nursery() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        (
+            (
+                "eval",
+                "MODEL",
+                "--data",
+                "digits/test[:8]",
+                "--suite",
+                "fgsm",
+                "--eps",
+                "0.1",
+                "--save",
+                "none",
+                *UNCHECKED,
+            ),
+            "forward",
+        ),
+        (
+            (
+                "eval",
+                "MODEL",
+                "--data",
+                "digits/test[:8]",
+                "--suite",
+                "fgsm",
+                "--eps",
+                "0.1",
+                "--save",
+                "none",
+                *UNCHECKED,
+            ),
+            "backward",
+        ),
+        (("fuzz", "MODEL", "--data", "digits/train[:8]", "--recipe", "robot", "--run", "none"), "backward"),
+        (("train", "lenet5", "--data", "digits", "--epochs", "1", "--out", "none.safetensors"), "training"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else part[0],
+)
+def test_where_not_even_one_fits(
+    home: Nursery, digits_model: str, tmp_path: Path, command: tuple[str, ...], where: str
+) -> None:
+    full = Full(tmp_path / "log", 0, where, after=4)  # the net is built: its convolutions are tried then
+    arguments = [digits_model if word == "MODEL" else word for word in command]
+    told = home.run(*arguments, before=full.trap).ended(3, "1.00 MiB was wanted", "(1, 8, 8)", "--device").said
+    assert "one input" in told, told
+    assert len(told.splitlines()) == 1
+    run = tmp_path / "runs" / "none"
+    if run.exists():
+        home.run("status", "none").ended(0)
+        home.run(*arguments).ended(0)  # memory is free again: the same command goes on
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_no_other_error_is_tried_again(home: Nursery, digits_model: str, tmp_path: Path, where: str) -> None:
+    full = Full(tmp_path / "log", 4, where, BROKEN)
+    arguments: tuple[str, ...] = (
+        "eval",
+        digits_model,
+        "--data",
+        "digits/test[:16]",
+        "--suite",
+        "fgsm",
+        "--eps",
+        "0.1",
+        *UNCHECKED,
+    )
+    told = home.run(*arguments, before=full.trap)
+    assert told.code in (3, 4), told.err
+    assert "a fault of another kind" in told.err
+    assert "out of memory" not in told.err
+    assert full.failed() == [16]
+
+
+def test_what_was_committed_before_stays(home: Nursery, digits_model: str, tmp_path: Path) -> None:
+    """Memory that runs out in the middle of a run, for good: what was committed stays, and the run goes on later."""
+    arguments: tuple[str, ...] = (
+        "eval",
+        digits_model,
+        "--data",
+        "digits/test[:16]",
+        "--suite",
+        "fgsm",
+        "--eps",
+        "0.1",
+        "--batch",
+        "4",
+    )
+    arguments += UNCHECKED
+    full = Full(tmp_path / "log", 0, after=40)
+    home.run(*arguments, "--save", "late", before=full.trap).ended(3, "was wanted")
+    lines = (tmp_path / "runs" / "late" / "journal.jsonl").read_text().splitlines()
+    assert len(lines) > 1, "it ran out before anything was committed: the test tests nothing"
+    home.run("status", "late").ended(0)
+    undisturbed = home.run(*arguments, "--save", "other", "--json").ended(0).json
+    again = home.run(*arguments, "--save", "late", "--json").ended(0).json
+    assert again["worst"] == undisturbed["worst"]
