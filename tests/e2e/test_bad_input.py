@@ -467,7 +467,11 @@ BAD_WEIGHTS: dict[str, tuple[str, Callable[[Path], bytes], list[str]]] = {
     "empty pt": ("w.pt", lambda w: b"", ["is empty", "did not finish"]),
     "cut": ("w.safetensors", lambda w: w.read_bytes()[:9000], ["may be truncated", "fetch or save it again"]),
     "cut pt": ("w.pt", lambda w: plain_pt(w)[:9000], ["is not a readable .pt file", "truncated"]),
-    "10 GB header": ("w.safetensors", lambda w: struct.pack("<Q", 10 * 2**30) + b"{}", ["header too large"]),
+    "10 GB header": (
+        "w.safetensors",
+        lambda w: struct.pack("<Q", 10 * 2**30) + b"{}",
+        ["its header says it is longer than 4 MB"],
+    ),
     "overlap": ("w.safetensors", overlapping, ["is not a valid safetensors file"]),
     "suffix": ("w.ckpt", lambda w: w.read_bytes(), ["is not a checkpoint Assay reads", "save it as .safetensors"]),
     "nan": ("w.safetensors", nan_weights, ["hold NaN or infinity", "out.bias"]),

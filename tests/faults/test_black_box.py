@@ -169,7 +169,8 @@ def _through_faults(url: str, alone: dict[str, Any], bare: int, tmp_path: Path) 
         described = json.load(reply)
 
     def forwarded(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        with urllib.request.urlopen(url, json.dumps({"inputs": x.tolist()}).encode()) as reply:
+        body = json.dumps({"inputs": x.tolist()}).encode()
+        with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})) as reply:
             return np.array(json.load(reply)["probabilities"], np.float32)
 
     with faulty(forwarded, described, faults=TROUBLE, delay=2.0) as server:

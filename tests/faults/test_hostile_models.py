@@ -106,11 +106,12 @@ def test_other_places_where_weights_come_in(
     (tmp_path / "wide.safetensors").write_bytes(header({"__metadata__": meta, **two}, bytes(8)))
     bomb_of_arrays(tmp_path / "vgg19.npz")
     fuzz = ("fuzz", model, *data, "--recipe", "cagfuzz", "--cases", "5", "--run", "x")
+    harden = ("harden", model, "--data", "digits", "--recipe", "dare", "--until", "fgsm>=0.9", "--eps", "0.1")
     for arguments, word in (
         ((*fuzz, "--set", f"mutate.of.aeg={tmp_path / 'aeg.safetensors'}"), "aeg.safetensors"),
         ((*fuzz, "--set", f"mutate.of.aeg={tmp_path / 'wide.safetensors'}"), "wide.safetensors"),
         ((*fuzz, "--set", f'mutate.features="vgg19(weights={tmp_path / "vgg19.npz"})"'), "vgg19.npz"),
-        (("harden", model, "--data", "digits", "--recipe", "dare", "--history", str(history)), "epoch-0001.pt"),
+        ((*harden, "--history", str(history)), "epoch-0001.pt"),
     ):
         done, memory = measured(*arguments)
         done.ended(USAGE, word)

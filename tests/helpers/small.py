@@ -71,7 +71,7 @@ def _without(value: Any) -> Any:
         return [_without(one) for one in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: _without(one) for name, one in value.items() if name not in ("seconds", "milliseconds", "sum")}
+    kept = {name: _without(one) for name, one in value.items() if name != "sum" and not name.endswith("seconds")}
     if "effort" in kept:
         kept["effort"] = {name: counts[1:] for name, counts in kept["effort"].items()}
     return {name: "" if "/orders-" in name else one for name, one in kept.items()}

@@ -44,7 +44,7 @@ def _named(text: str, ids: dict[str, int], where: str) -> str:
     """The one id that begins with the text."""
     if len(text) < SHORTEST or set(text) - set("0123456789abcdef"):
         raise UsageError(f"the id of a failure is {SHORTEST} to {_DIGITS} of the digits 0-9a-f, got {text!r}")
-    found = [name for name in ids if name.startswith(text)]
+    found = [text] if text in ids else [name for name in ids if name.startswith(text)]
     if len(found) == 1:
         return found[0]
     some = found or list(ids)

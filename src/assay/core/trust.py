@@ -41,7 +41,7 @@ def named_by(run: str, begins: Sequence[Line]) -> Iterator[None]:
     """What is loaded in this block was named by a run folder alone; ``begins`` are the first lines it stands in."""
 
     def check(what: str) -> None:
-        if not _trusting.get() and not all(is_own(line) for line in begins):
+        if not _trusting.get() and not _are_own(begins):
             raise UsageError(
                 f"run {run} names {what!r}, and no command of yours made that run in this folder: it is neither run "
                 "nor sent anything. Look at it first; then give --trust-run, or name your own (--model), or repeat "
@@ -77,6 +77,12 @@ def remember(begin: Line) -> None:
 def is_own(begin: Line) -> bool:
     """Whether a command of this user made a run with that first line, here."""
     return _place(begin).is_file()
+
+
+def _are_own(begins: Sequence[Line]) -> bool:
+    """Whether this user made all of the runs that name code or an address; where none does, it stands elsewhere."""
+    naming = [line for line in begins if any(map(_is_code, _texts(line.meta)))]
+    return bool(naming) and all(map(is_own, naming))
 
 
 def _place(begin: Line) -> Path:

@@ -143,7 +143,7 @@ def replay(
         log.warning("run %s: %s; what comes after it is left out", folder.name, what)
     every = old_failures(folder, flaky=flaky, shrunk=shrunk)
     names = case_ids(every)
-    wanted = rows_named(list(ids) or names, names, f"run {folder.name}")
+    wanted = rows_named(list(ids), names, f"run {folder.name}") if ids else list(range(len(names)))
     cases = every[torch.tensor(wanted if k is None else wanted[: count(k, len(wanted), "-k")])]
     loading: dict[str, Any] = {"device": device, "mean": mean, "std": std}
     with session():

@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +26,14 @@ def plain(text: str) -> str:
     for a line of ours.
     """
     return "".join(c if c.isprintable() or c == "\t" else _written(c) for c in text)
+
+
+class Lines(str):
+    """Text of several lines that are ours to break; each is plain."""
+
+    @classmethod
+    def of(cls, parts: Iterable[str]) -> "Lines":
+        return cls("\n".join(map(plain, parts)))
 
 
 def lines(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from assay.outputs.screen import plain
+from assay.outputs.screen import Lines, plain
 
 WIDE = 160  # columns where stdout is a file or a pipe
 
@@ -24,5 +24,5 @@ def facts_table(facts: Mapping[str, Any], title: str = "") -> Table:
     """Names and values."""
     table = Table(title=plain(title) or None, show_header=False)
     for name, value in facts.items():
-        table.add_row(plain(name), plain(str(value)))
+        table.add_row(plain(name), value if isinstance(value, Lines) else plain(str(value)))
     return table

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assay.engines.shrinkings import Shrunk
+from assay.outputs.screen import Lines
 
 PAIRS = 5  # of classes that a line of kinds names
 
@@ -73,7 +74,7 @@ def kinds_facts(told: Mapping[str, Any] | None) -> dict[str, str]:
     pairs = told["pairs"]
     named = [f"{one['from']} → {one['to']}: {one['failures']} of {_kinds(one['kinds'])}" for one in pairs[:PAIRS]]
     more = [f"{len(pairs) - PAIRS} more pairs of classes"] if len(pairs) > PAIRS else []
-    return {"kinds of failures": "\n".join([str(told["count"]), *named, *more])}
+    return {"kinds of failures": Lines.of([str(told["count"]), *named, *more])}
 
 
 def shrinkings_facts(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from assay.engines.kinds import kinds_in
 from assay.engines.shrinkings import shrinkings
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
+from assay.outputs.screen import Lines
 from assay.outputs.seeding import opinion_facts, seeding_facts
 from assay.outputs.shrunk import kinds_facts, shrinkings_facts
 from assay.outputs.tables import coverage_facts
@@ -107,15 +108,15 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
         shown |= opinion_facts(told["opinions"], told["seeding"], models, every=told.get("every", False))
         shown |= seeding_facts(told["seeding"], told.get("seeds", 0), models)
     if "rounds" in shown:
-        shown["rounds"] = "\n".join(map(_round, shown["rounds"]))
+        shown["rounds"] = Lines.of(map(_round, shown["rounds"]))
     if told["verdicts"]:
         shown["met"] = outcome(told["verdicts"], met=told["met"])
-        shown["verdicts"] = "\n".join(map(_verdict, told["verdicts"]))
+        shown["verdicts"] = Lines.of(map(_verdict, told["verdicts"]))
     if "damage" in shown:
-        shown["damage"] = "\n".join(shown["damage"])
+        shown["damage"] = Lines.of(shown["damage"])
     if "quarantine" in shown:
         shown["quarantine"] = f"{len(shown['quarantine'])} files"
-    return {k: str(v) for k, v in shown.items()}
+    return {k: v if isinstance(v, str) else str(v) for k, v in shown.items()}
 
 
 def _pool(shown: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def hardened(**changed: Any) -> Hardened:
         "device": "cpu",
         "deterministic": True,
     }
-    return harden("noise", hairsplitter(), planted(), **(given | changed))
+    return harden("noise", hairsplitter().eval(), planted(), **(given | changed))
 
 
 def text_of(table: Table) -> str:

@@ -196,7 +196,7 @@ def test_files_that_are_no_generators_are_refused(small: Aeg, tmp_path: Path, di
             Aeg.load(tmp_path / f"{name}.safetensors")
     lacking = replace(small, facts={key: fact for key, fact in small.facts.items() if key != "making"})
     lacking.save(tmp_path / "lacking.safetensors")
-    with pytest.raises(UsageError, match="its facts lack 'making'"):
+    with pytest.raises(UsageError, match="its facts lack or misstate 'making'"):
         Aeg.load(tmp_path / "lacking.safetensors")
 
 

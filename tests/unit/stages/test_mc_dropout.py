@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
-from assay.core.errors import UsageError
+from assay.core.errors import ModelFailed, UsageError
 from assay.core.randomness import Stream
 from assay.stages.scores.mc_dropout import _dropped, mc_dropout
 from assay.subjects.bench import Bench
@@ -110,7 +110,7 @@ def test_nothing_of_the_net_is_changed(failing: bool) -> None:
     numbers = torch.get_rng_state()
     bench = bench_of(net, (1, 6, 6), 4)
     if failing:
-        with pytest.raises(ValueError, match="no more"):
+        with pytest.raises(ModelFailed, match="raised ValueError: no more"):
             mc_dropout(bench, some_cases(), passes=10)
     else:
         mc_dropout(bench, some_cases(), passes=10)

@@ -63,7 +63,8 @@ def report(run: str | Path) -> Path:
     )
     begin, found, failures = identity_of(folder), summary(folder), _failures(folder)
     models = models_of(begin)
-    kinds = None if (found_kinds := kinds_in(folder)) is None else found_kinds.to_json()
+    found_kinds = None if keeps_all(folder) else kinds_in(folder)  # what is in a pool is not called failures
+    kinds = None if found_kinds is None else found_kinds.to_json()
     page = template.render(
         run=folder.name,
         style=here.joinpath("style.css").read_text(encoding="utf-8"),

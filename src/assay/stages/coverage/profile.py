@@ -57,7 +57,7 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
         "version": _VERSION,
         "nets": [target.fingerprint() for target in observer.targets],
         "layers": [layers.fingerprint() for layers in observer.layers],
-        "values": _values(observer, data.cases.x[:_PROBES], chunks),
+        "values": _values(observer, data.cases.x[:_PROBES]),
         "data": data.fingerprint(),
         "device": observer.targets[0].device.type,
     }
@@ -78,13 +78,13 @@ def profile_of(observer: Observer, data: Data, chunks: Chunks) -> Profile:
     return Profile(low, high, mean, std, int(kept["count"]), data)
 
 
-def _values(observer: Observer, x: Tensor, chunks: Chunks) -> str:
+def _values(observer: Observer, x: Tensor) -> str:
     """A digest of what the neurons are on these inputs, in one batch where it fits: the same net gives the same.
 
     Weights do not show a plain attribute or the code of ``forward``. Rounded to eight bits, for the number of threads
     changes the last ones; a value that rounds the other way costs no more than the fit.
     """
-    values = observer.all(x, chunks).neurons
+    values = observer.all(x, Chunks(_PROBES)).neurons
     return sha256((values.to(torch.bfloat16) + 0.0).cpu().contiguous().view(torch.uint8).numpy().tobytes())[:16]
 
 
