@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 
@@ -33,44 +34,60 @@ HOLES = (
     ("urllib3", "2.6", "CVE-2025-66471", "packed answers unpacked without bound (peers only)"),
     ("setuptools", "78.1.1", "CVE-2025-47273", "path traversal in package_index (peers only)"),
 )
-LICENCES = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software|HPND|MPL|Unlicense|0BSD|CMU", re.IGNORECASE)
+LICENCES = re.compile(
+    r"\b(MIT(-CMU)?|(0|new |modified )?BSD|Apache|ISC|PSF|Python Software|HPND|MPL|Unlicense)\b", re.IGNORECASE
+)
+UNFREE = re.compile(r"\bA?GPL|\bnot permitted\b|proprietary|commercial", re.IGNORECASE)
 
-# Calls that run code or a shell; each place where one is meant stands below with its reason.
+# Calls that run code or a shell, by their full names whatever a file imports them as; each place where one is meant
+# stands below with its reason.
 DANGEROUS = {
     "eval": "runs text",
     "exec": "runs text",
     "compile": "makes code of text",
     "__import__": "imports by text",
-    "pickle.load": "runs code",
-    "pickle.loads": "runs code",
-    "marshal.loads": "makes code of bytes",
-    "dill.load": "runs code",
-    "joblib.load": "runs code",
+    "builtins.*": "may run text",
+    "importlib.import_module": "imports by text",
+    "runpy.*": "runs a file",
+    "code.*": "runs text",
+    "pickle.*": "runs code",
+    "shelve.*": "runs code",
+    "marshal.*": "makes code of bytes",
+    "dill.*": "runs code",
+    "cloudpickle.*": "runs code",
+    "joblib.*": "runs code",
     "yaml.load": "runs code",
+    "yaml.unsafe_load": "runs code",
     "os.system": "a shell",
     "os.popen": "a shell",
-    "os.execv": "a program",
-    "subprocess.Popen": "a program",
-    "subprocess.run": "a program",
-    "subprocess.call": "a program",
-    "subprocess.check_output": "a program",
+    "os.exec*": "a program",
+    "os.spawn*": "a program",
+    "os.posix_spawn*": "a program",
+    "pty.*": "a program",
+    "subprocess.*": "a program",
+    "multiprocessing.*": "pickles between processes",
     "torch.load": "runs code unless weights_only",
     "torch.jit.load": "a program",
-    "torch.hub.load": "runs code from the network",
-    "np.load": "runs code where pickles are allowed",
+    "torch.hub.*": "runs code from the network",
     "numpy.load": "runs code where pickles are allowed",
     "tempfile.mktemp": "a name that another may take first",
-    "Markup": "markup that is not escaped",
-    "spec.loader.exec_module": "runs a file",
+    "markupsafe.Markup": "markup that is not escaped",
+    "jinja2.Markup": "markup that is not escaped",
+    "*.exec_module": "runs a file",
 }
 MEANT = {
+    ("__init__.py", "importlib.import_module"): "our own modules, by a table",
+    ("core/registry.py", "importlib.import_module"): "our own stages, by the folder they lie in",
+    ("stages/attacks/guests.py", "importlib.import_module"): "other libraries, by a table",
+    ("subjects/sources/black_box.py", "importlib.import_module"): "our own sources, by a table",
+    ("subjects/sources/onnx.py", "importlib.import_module"): "onnx and what reads it, by name in the code",
     ("core/userfile.py", "spec.loader.exec_module"): "file.py:function, which the user named; core/trust.py guards it",
     ("subjects/sources/command.py", "subprocess.Popen"): "cmd:, named by the user; no shell, core/trust.py guards it",
     ("subjects/sources/checkpoint.py", "torch.load"): "weights_only=True",
-    ("subjects/sources/command.py", "np.load"): "allow_pickle=False",
-    ("subjects/data/archive.py", "np.load"): "allow_pickle=False",
+    ("subjects/sources/command.py", "numpy.load"): "allow_pickle=False",
+    ("subjects/data/archive.py", "numpy.load"): "allow_pickle=False",
 }
-NEEDED = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
+NEEDED = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", False)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -144,7 +161,8 @@ def licences(pins: dict[str, str]) -> Iterator[str]:
             line for key in ("License-Expression", "License", "Classifier") for line in told.get_all(key) or () if line
         ]
         said = [line for line in lines if (not line.startswith("License") or "License ::" in line)]
-        if not any(LICENCES.search(line) for line in said):
+        short = [line[:200] for line in said]  # some put the whole text there
+        if not any(LICENCES.search(line) for line in short) or any(UNFREE.search(line) for line in short):
             yield f"{name} has a licence that is not on the list: {(said or ['none told'])[0][:60]!r}"
 
 
@@ -152,24 +170,49 @@ def dangers(source: Path) -> Iterator[str]:
     """Calls in our source that run code or a shell and are not among those that are meant."""
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        known = imported(tree)
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
-            name = ast.unparse(node.func)
+            name = full_name(node.func, known)
             given = {word.arg: word.value for word in node.keywords if word.arg}
             where = f"src/assay/{place}:{node.lineno}"
             shell = given.get("shell")
             if shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False):
                 yield f"{where}: shell=True"
-            if name not in DANGEROUS:
+            why = next((reason for pattern, reason in DANGEROUS.items() if fnmatchcase(name, pattern)), None)
+            if why is None:
                 continue
             if (place, name) not in MEANT:
-                yield f"{where}: {name}() {DANGEROUS[name]}; if it is meant, say so in tools/audit.py with the reason"
+                yield f"{where}: {name}() {why}; if it is meant, say so in tools/audit.py with the reason"
             elif name in NEEDED:
                 word, wanted = NEEDED[name]
                 value = given.get(word)
                 if not isinstance(value, ast.Constant) or value.value is not wanted:
                     yield f"{where}: {name}() without {word}={wanted}"
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """What each name that a file imports, anywhere in it, stands for."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {
+                one.asname or one.name.partition(".")[0]: one.name if one.asname else one.name.partition(".")[0]
+                for one in node.names
+            }
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return found
+
+
+def full_name(called: ast.expr, known: dict[str, str]) -> str:
+    """``pickle.loads`` for ``loads`` that was imported from there; of ``Unpickler(f).load`` what made it."""
+    while isinstance(called, ast.Attribute) and isinstance(called.value, ast.Call):
+        called = called.value.func
+    first, dot, rest = ast.unparse(called).partition(".")
+    return f"{known.get(first, first)}{dot}{rest}"
 
 
 def advisories(constraints: Path) -> list[str]:

@@ -166,6 +166,7 @@ class Works:
                 "base", by="top(score=fol)", k=3, model=net, seed=len(self.run()) + self.number
             ),
             "shrink": lambda net: assay.shrink("base", k=3, model=net, budget=20 + len(self.run()) + self.number),
+            "replay": lambda net: assay.replay("base", k=3, model=net, repeats=2),
             "transfer": lambda net: assay.transfer(
                 [net, prepared().eval()], self.data, suite="pgd(steps=2)", eps=0.1, names=["a", "b"]
             ),

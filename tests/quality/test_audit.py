@@ -51,7 +51,14 @@ def test_a_dependency_without_a_pin_is_found(
         ("import subprocess\nsubprocess.run('ls', shell=True)\n", "shell=True"),
         ("import torch\ntorch.load('x')\n", "torch.load"),
         ("import yaml\nyaml.load('')\n", "yaml.load"),
-        ("import numpy as np\nnp.load('x', allow_pickle=True)\n", "np.load"),
+        ("import numpy as np\nnp.load('x', allow_pickle=True)\n", "numpy.load"),
+        ("from pickle import loads\nloads(b'')\n", "pickle.loads"),
+        ("from subprocess import run as go\ngo(['ls'])\n", "subprocess.run"),
+        ("import torch as t\nt.load('x')\n", "torch.load"),
+        ("import os\nos.execvp('ls', [])\n", "os.execvp"),
+        ("import runpy\nrunpy.run_path('x.py')\n", "runpy.run_path"),
+        ("import builtins\nbuiltins.exec('1')\n", "builtins.exec"),
+        ("import pickle\npickle.Unpickler(open('x', 'rb')).load()\n", "pickle.Unpickler"),
     ],
 )
 def test_a_dangerous_call_is_found(

@@ -38,6 +38,7 @@ def prioritise(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_run: options.TrustRun = False,
     out: Annotated[
         str | None, typer.Option(help="Write the order to this .csv file, or its first k cases to this .npz.")
     ] = None,

@@ -19,7 +19,7 @@ _DIGEST = 32  # bytes of SHA-256 before the columns: safetensors itself does not
 
 
 def cache_folder() -> Path:
-    """Where such files are kept; nothing is lost when it is removed."""
+    """Where such files are kept; nothing is lost when it is removed but time, and the notes of core/trust.py."""
     given = os.environ.get("ASSAY_CACHE")
     if given:
         return Path(given)

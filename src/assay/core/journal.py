@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,10 +97,19 @@ def _is_place(name: str) -> bool:
     return is_plain(folder) and is_plain(last)
 
 
+def _content(path: Path) -> bytes:
+    """What a real file holds; a link is not followed, and a pipe not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{path} is no regular file")
+        return file.read()
+
+
 def read(path: Path) -> tuple[list[Line], int, int]:
     """The good lines from the start, the bytes they take, and the bytes of the file."""
     try:
-        raw = path.read_bytes()
+        raw = _content(path)
     except FileNotFoundError:
         return [], 0, 0
     except OSError as error:

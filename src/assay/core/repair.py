@@ -130,7 +130,10 @@ def repaired(path: Path, *, to_go_on: bool) -> tuple[list[journal.Line], list[st
         _logger.warning("run %s: %s; %d commits are done again", path.name, damage[-1], len(lines) - len(kept))
         if (path / "stats.json").exists():
             set_aside(path, path / "stats.json")
-    if good != size or len(kept) != len(lines):
+    other = (
+        sum(len(line.encode()) for line in lines) != good
+    )  # the same facts, written by another hand: line ends, spaces
+    if good != size or len(kept) != len(lines) or other:
         set_aside(path, log, copy=True)
         write_atomic(log, b"".join(line.encode() for line in kept))
     listed = {name for line in kept for name in line.files}

@@ -43,9 +43,10 @@ def named_by(run: str, begins: Sequence[Line]) -> Iterator[None]:
     def check(what: str) -> None:
         if not _trusting.get() and not _are_own(begins):
             raise UsageError(
-                f"run {run} names {what!r}, and no command of yours made that run in this folder: it is neither run "
-                "nor sent anything. Look at it first; then give --trust-run, or name your own (--model), or repeat "
-                "the command that made the run"
+                f"run {run} names {what!r}, and no command of yours made that run in this folder (none is noted in the "
+                "cache): it is neither run nor sent anything. Where the run is yours, go to the folder where you made "
+                "it, or repeat the command; else look at what it names, then give --trust-run, or name your own "
+                "(--model, --with, --training)"
             )
 
     before = _named_by.set(check)

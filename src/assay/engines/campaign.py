@@ -202,10 +202,10 @@ class Campaign:
             return
         if self.parents is not None:
             self.parents.take(gone.rows)
+        self.trouble.judge()  # before the skip is committed: mended, the same command works the unit
         if self.trouble.good:
             self._commit_skipped()
         self._write_stats()
-        self.trouble.judge()
 
     def _units(self, endless: bool) -> Iterator[Unit]:
         """Units in order, less what is committed: one cycle over the seeds, or cycle after cycle."""

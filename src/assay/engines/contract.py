@@ -41,6 +41,9 @@ def description(spec: InputSpec, *, labels: bool, batch: int, fingerprint: str) 
 
 def inputs_of(body: bytes, shape: tuple[int, ...], most: int) -> Tensor:
     """The inputs of a question, float32 (n, *shape); whatever else came is refused."""
+    lists = 16 + most * sum(math.prod(shape[:depth]) for depth in range(len(shape)))
+    if body.count(b"[") > lists or body.count(b"{") > 16:  # empty ones cost far more memory than bytes
+        raise Refused(400, "the body holds more lists than the inputs it may bring")
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):

@@ -2,15 +2,17 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from assay.core import store, trust
+from assay.core import store
 from assay.core.cases import InputSpec
 from assay.core.errors import AssayError, UsageError
 from assay.core.registry import names
-from assay.core.specs import canonical, python_file, sliced
+from assay.core.specs import canonical, sliced
+from assay.core.store import Store
 from assay.engines.prioritisers import Method, parts_of
-from assay.engines.stored import class_names, identity_of, pool_of, stored_cases
+from assay.engines.stored import class_names, identity_of, named_by_run, pool_of, stored_cases
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.target import START, Target
@@ -18,21 +20,18 @@ from assay.subjects.target import START, Target
 log = logging.getLogger("assay")
 
 
-def pool_given(pool: str | Path | Data, *, static: bool, size: str) -> Data:
-    """The pool; its source is the text of the data that it is, or was made, of."""
+def pool_given(pool: str | Path | Data, *, static: bool, size: str) -> tuple[Data, Store | None]:
+    """The pool, whose source is the text of the data that it is, or was made, of; and the run it lies in."""
     if isinstance(pool, Data) or (isinstance(pool, str) and _is_data(pool)):
         if static:
             raise UsageError("--static is for a saved evaluation; the pool is data")
-        return load_data(pool, part="test", size=size)
+        return load_data(pool, part="test", size=size), None
     run = store.read(store.find_run(pool))
     every = stored_cases(run)
     cases = every[pool_of(run, every, every=True, static=static).rows]
     spec = InputSpec(tuple(cases.x.shape[1:]), (0.0, 1.0), class_names(run, every))
     source = str(identity_of(run).get("data", {}).get("spec", ""))
-    if not trust.is_own(run.lines[0]) and python_file(sliced(source)[0]) is not None:
-        log.warning("run %s is made of %s, which is not run: that run is not yours; give --training", run.name, source)
-        source = ""
-    return Data(f"run {run.name}", cases, spec, source)
+    return Data(f"run {run.name}", cases, spec, source), run
 
 
 def _is_data(text: str) -> bool:
@@ -43,14 +42,18 @@ def _is_data(text: str) -> bool:
 
 
 def training_for(
-    methods: Sequence[Method], pool: Data, given: str | Data | None, target: Target, size: str
+    methods: Sequence[Method], pool: Data, run: Store | None, given: str | Data | None, target: Target, size: str
 ) -> Data | None:
-    """What the target was trained with, as far as it is told or known; None where no method could ask for it."""
+    """What the target was trained with, as far as it is told or known; None where no method could ask for it.
+
+    Where nothing is given, it is the ``run`` that the pool lies in that names it.
+    """
     parts = [part for method in methods for part in parts_of(method.stage)]
     if not any(part.entry.kind == "criterion" or {"activation", START} & set(part.entry.needs) for part in parts):
         return None
     try:
-        known = training_of(pool, given, size=size)
+        with named_by_run(run) if run is not None and given is None else nullcontext():
+            known = training_of(pool, given, size=size)
     except AssayError as error:  # a run may outlive its data
         if given is not None:
             raise

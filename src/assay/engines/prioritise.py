@@ -134,7 +134,7 @@ def prioritise(
     """
     count(k, 100, "-k")  # before the work, not after it
     methods = methods_of(by, layers, seed)
-    given = pool_given(pool, static=static, size=size)
+    given, kept_in = pool_given(pool, static=static, size=size)
     target = load_target(
         model,
         data=given,
@@ -147,7 +147,7 @@ def prioritise(
         answers=answers_in(run, fresh=fresh),
     )
     given = fitted(target, given)
-    known = training_for(methods, given, training, target, size)
+    known = training_for(methods, given, kept_in, training, target, size)
     number = min(count(k, len(given), "-k"), len(given))
     with ExitStack() as open_for_work:
         open_for_work.enter_context(session())

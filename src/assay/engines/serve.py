@@ -28,6 +28,8 @@ BATCH = 256  # inputs one request may bring
 SECONDS = 30.0  # from the first byte of a request to its last
 SILENCE = 600.0  # between two requests of a connection: whoever asks may have work of its own in between
 CONNECTIONS = 64  # at a time; each has a thread
+MOST = 64 << 20  # bytes of a body, whatever the inputs: parsed, it takes some twenty times as much
+_CHUNKED = "Transfer-Encoding"
 BYTES_A_NUMBER = 32  # of a body: more than any float32 takes as decimal text with its comma and brackets
 
 
@@ -70,8 +72,9 @@ class Questions:
     """A target with the shape of its answers; asked one batch at a time, whoever asks."""
 
     def __init__(self, target: Target, *, labels: bool, batch: int) -> None:
-        self.target, self.labels, self.batch = target, labels, batch
+        self.target, self.labels, self.batch = target, labels, max(1, min(batch, MOST // _bytes_of(target)))
         self.answered = 0
+        self.parsing = threading.Lock()  # one body at a time, for it takes many times its size
         self._lock = threading.Lock()
         self._shares = self._gives_shares()
 
@@ -93,7 +96,7 @@ class Questions:
 
     @property
     def bytes_at_most(self) -> int:
-        return 65_536 + BYTES_A_NUMBER * self.batch * int(torch.Size(self.target.spec.shape).numel())
+        return 65_536 + self.batch * _bytes_of(self.target)
 
     def _gives_shares(self) -> bool:
         """Whether the model ends in a softmax of its own; another one would flatten what it says."""
@@ -172,6 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._reply(self._server.questions.describe)
 
+    do_HEAD = do_GET
+
     def do_POST(self) -> None:
         self._reply(self._answered)
 
@@ -202,6 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _admit(self) -> None:
         if self.path.partition("?")[0] != "/":
             raise Refused(404, "there is nothing here; ask /")
+        if self.command != "POST" and (self.headers.get("Content-Length", "0") != "0" or _CHUNKED in self.headers):
+            raise Refused(400, "only a POST has a body")  # what is left unread would pass for the next request
+        if len(self.headers.get_all("Host", [])) > 1:
+            raise Refused(400, "two hosts")
         if "Origin" in self.headers:  # browsers send it for the pages they show; no page has business here
             raise Refused(403, "pages of a browser get no answers")
         if not self._server.token:
@@ -216,16 +225,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _answered(self) -> bytes:
         questions = self._server.questions
         if self.headers.get_content_type() != "application/json":  # what forms of any page may send is something else
-            raise Refused(415, "the body must be JSON: Content-Type: application/json")
+            raise Refused(415, "the body must be JSON: Content-Type: application/json (curl: -H)")
         body = self._body(questions.bytes_at_most)
-        return questions.body(inputs_of(body, questions.target.spec.shape, questions.batch))
+        with questions.parsing:
+            inputs = inputs_of(body, questions.target.spec.shape, questions.batch)
+        return questions.body(inputs)
 
     def _body(self, most: int) -> bytes:
         """What was sent, if it says how much it is, is not too much, and arrives in time."""
         length = self.headers.get("Content-Length", "")
         if len(self.headers.get_all("Content-Length", [])) > 1:
             raise Refused(400, "two lengths of one body")
-        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
+        if not (length.isascii() and length.isdigit()) or _CHUNKED in self.headers:
             raise Refused(411, "say the length of the body: Content-Length")
         if len(length) > 12 or int(length) > most:
             raise Refused(413, f"the body is larger than {most} bytes, what {self._server.questions.batch} inputs take")
@@ -268,13 +279,19 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(Server, self.server)
 
 
+def _bytes_of(target: Target) -> int:
+    """The most that one input takes as text."""
+    return BYTES_A_NUMBER * int(torch.Size(target.spec.shape).numel())
+
+
 def _told(reason: str) -> bytes:
     return json.dumps({"error": reason}).encode()
 
 
 def _name_of(host: str) -> str:
     """The name in a ``Host`` header without its port."""
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.lower().removesuffix(".")
 
 
 def _is_loopback(host: str) -> bool:

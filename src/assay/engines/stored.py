@@ -12,6 +12,7 @@ from torch import Tensor
 from assay.core import journal, store, trust
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.real import check_real
 from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
@@ -107,6 +108,7 @@ def named_by_run(run: Store) -> AbstractContextManager[None]:
     """For the time of loading what the run names: code and addresses only where the run is this user's own."""
     begins = run.lines[:1]
     if round_number(run.path.resolve()):  # what a round tested is named by the hardening around it
+        check_real(run.path.resolve().parent)
         begins += journal.read(run.path.resolve().parent / "journal.jsonl")[0][:1]
     return trust.named_by(run.name, begins)
 

@@ -25,6 +25,7 @@ class Trouble:
         skipped = [meta for meta in done if "skipped" in meta["counts"]]
         self.good = len({meta["unit"] for meta in done if "skipped" not in meta["counts"]})
         self.bad = len(skipped)
+        self.now = 0  # of them in this session: what an earlier one met may be mended
         self.held: list[tuple[Unit, str]] = []  # skipped, and not committed yet
         self.suspects: set[int] = set()  # open when the model failed, and not done since
 
@@ -38,6 +39,7 @@ class Trouble:
         if len(units) == 1 and units[0].number in self.suspects:
             self.suspects.discard(units[0].number)
             self.bad += 1
+            self.now += 1
             self.held.append((units[0], str(error)))
             log.warning("%d seeds are skipped (unit %d): %s", len(units[0].rows), units[0].number, error)
             return units[0]
@@ -64,7 +66,7 @@ class Trouble:
 
     def judge(self, *, ended: bool = False) -> None:
         """End a run of a model that fails on most of it; when it ``ended``, of one that fails on all."""
-        if not self.bad or self.bad <= self.good or not (self.bad >= FEW or (ended and not self.good)):
+        if not self.now or self.bad <= self.good or not (self.bad >= FEW or (ended and not self.good)):
             return
         first = next((line.meta["error"] for line in self.folder.commits("fuzz") if "error" in line.meta), None)
         raise ModelFailed(

@@ -82,7 +82,7 @@ def test_domains_that_cannot_be_are_refused(labels: list[int], split: str, said:
         ({"buffer": -1}, "buffer must be at least 0"),
         ({"cycle": -1.0}, "cycle is a weight of 0 or more"),
         ({"identity": float("nan")}, "identity is a weight of 0 or more"),
-        ({"lr": 0.0}, "lr must be above 0"),
+        ({"lr": 0.0}, "lr must be in"),
         ({"beta": 1.0}, r"beta must be in \[0, 1\)"),
         ({"schedule": "linear"}, "schedule must be cosine, step or constant"),
     ],

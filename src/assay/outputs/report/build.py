@@ -28,6 +28,7 @@ from assay.outputs.models import Models, models_of
 from assay.outputs.report.hardening import hardening_parts
 from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
 from assay.outputs.tables import coverage_facts, quality_facts
+from assay.outputs.trouble import skipped_facts, stability_facts
 
 GALLERY = 60  # failures shown; the shards hold all of them
 SIDE = 112  # pixels of a picture on the page
@@ -126,7 +127,10 @@ def _facts(
     return {
         **_counts(found, every=keeps_all(folder), role=models.role),
         **({} if kinds is None else {"kinds of failures": f"{kinds['count']}"}),
+        **({"of these NaN or infinite": f"{found.nonfinite}"} if found.nonfinite else {}),
         "flaky (did not fail again)": f"{found.flaky}",
+        **skipped_facts(found.skipped, found.skipped_because),
+        **stability_facts(found.stability),
         "cases tried": f"{found.cases}",
         **opinion_facts(found.opinions, found.seeding, models, every=keeps_all(folder)),
         **seeding_facts(found.seeding, found.seeds, models),

@@ -18,6 +18,7 @@ log = logging.getLogger("assay")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 MAX_PIXELS = 50_000_000  # refused before a pixel is decoded
+MUCH, TIMES = 256 << 20, 100  # bytes of pixels from which on they may be no more than so many times those on disk
 _DEEP = ("I", "F")  # 16-bit and floating-point modes: how to scale them down would be a guess
 
 
@@ -48,8 +49,16 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
     images: list[np.ndarray[Any, Any]] = []
     labels: list[int] = []
     bad: list[str] = []
+    inside, outside = 0, 0
     for path, label in _files(root, classes):
         image, reason = _decode(path, size)
+        inside += 0 if image is None else image.nbytes
+        outside += path.stat().st_size if image is not None else 0
+        if inside > max(MUCH, TIMES * outside):
+            raise UsageError(
+                f"{root}: images of {outside} bytes on disk are {inside} bytes of pixels by now, over {TIMES} times "
+                "as much; that fills the memory. Give --size HxW, or leave them out"
+            )
         if image is None:
             bad.append(f"{str(path.relative_to(root))!r}: {reason}")  # quoted: a name may hold a line break
         else:

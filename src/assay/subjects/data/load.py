@@ -40,7 +40,9 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
     if spec and Path(spec).is_dir():
         raise UsageError(f"{spec} is a folder: write dir:{spec}")
-    splits: Splits = bind("data", spec, {})()
+    splits = bind("data", spec, {})()
+    if not isinstance(splits, Splits):
+        raise UsageError(f"{spec} gives {type(splits).__name__}; a function of data gives assay's Splits")
     return splits
 
 

@@ -185,7 +185,20 @@ def module_of(target: Target) -> nn.Module:
 
 
 def trained_with(model: str) -> tuple[Step, ...] | None:
-    """The attacks a checkpoint of ours was trained with, () for none, and None where nothing is known."""
+    """The attacks a checkpoint of ours was trained with, () for none, and None where nothing is known.
+
+    Code that only the file names is not for anybody to run: then, too, nothing is known.
+    """
+    told = _told_attacks(model)
+    code = next((name for name, _ in told or () if not isinstance(name, str) or python_file(name) is not None), None)
+    if code is None:
+        return told
+    log.warning("%s says that it was trained with %s, which is code and not run; name it: --seen", model, code)
+    return None
+
+
+def _told_attacks(model: str) -> tuple[Step, ...] | None:
+    """The attacks that a checkpoint says it was trained with."""
     _, _, file = model.partition("@")
     told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
     if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
@@ -216,7 +229,7 @@ def seen_after(start: str, params: Mapping[str, Any]) -> list[list[Any]] | None:
 
     None where nobody knows what the start has seen.
     """
-    known = trained_with(start)
+    known = _told_attacks(start)
     return None if known is None else told_seen(known, attacks_in(params))
 
 

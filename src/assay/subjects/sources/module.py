@@ -78,6 +78,7 @@ class ModuleTarget:
         self.device = device or next((p.device for p in module.parameters()), torch.device("cpu"))
         self._dtype: torch.dtype | None = None
         self._sessions = 0
+        self.answers: int | None = None  # scores an input, once it is known
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._sessions:
@@ -91,9 +92,9 @@ class ModuleTarget:
         """What the net says; an error of its own is the model's failure, not ours."""
         try:
             if deadline.limit() is None:
-                out: Tensor = self.module(x)
+                out: Tensor = self.module(x.clone())  # nets normalise in place: the case must stay what it is
             else:
-                out = deadline.in_time(lambda: self._waited_for(x))
+                out = deadline.in_time(lambda: self._waited_for(x.clone()))
         except AssayError:  # what looks at its layers has something to say
             raise
         except Exception as error:  # a user's net may raise anything
@@ -101,7 +102,16 @@ class ModuleTarget:
             if is_out_of_memory(error) or forward_ad.unpack_dual(x).tangent is not None:
                 raise
             raise ModelFailed(raised(error)) from error
-        return out
+        except SystemExit as left:  # its exit code would be taken for ours
+            raise ModelFailed(f"the model called exit({left.code})") from left
+        if self.answers is not None:
+            form = (tuple(out.shape), out.dtype) if isinstance(out, Tensor) else type(out).__name__
+            if not isinstance(out, Tensor) or out.shape != (len(x), self.answers) or not out.is_floating_point():
+                raise ModelFailed(
+                    f"the model answered {len(x)} inputs with {form}, not ({len(x)}, {self.answers}) scores"
+                )
+        # A net may answer in one buffer every time.
+        return out if not isinstance(out, Tensor) or out.requires_grad else out.clone()
 
     def _waited_for(self, x: Tensor) -> Tensor:
         """The same when the device has done it, where it may be asked: a graph under record must not wait."""
@@ -139,7 +149,11 @@ class ModuleTarget:
 
 def raised(error: Exception) -> str:
     """What the model raised, in one line."""
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  whatever it is
+        text = ""
+    first = next((line for line in text.splitlines() if line.strip()), "")
     return f"the model raised {type(error).__name__}{': ' if first else ''}{printable(first)}"
 
 
@@ -176,6 +190,7 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
     target.spec = grown(spec, out.shape[1], "the net")
     if not out.is_floating_point():
         raise UsageError(f"the net answers with {out.dtype}; scores must be floating-point")
+    target.answers = out.shape[1]
     bad = (~out.isfinite().all(1)).sum().item()
     if bad > n / 2:
         raise UsageError(
