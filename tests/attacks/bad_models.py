@@ -156,6 +156,15 @@ def wild_facts(path: Path, canary: Path) -> None:
     path.write_bytes(header({"__metadata__": meta, "a": tensor([1], 0, 4)}, bytes(4)))
 
 
+def trained_with_code(path: Path, weights: Path, evil: Path) -> None:
+    """Sound weights that say they were trained with an attack in a file of the author's."""
+    from assay.subjects.sources import checkpoint
+
+    tensors, told = checkpoint.read(weights)
+    told["training"] = {"trainer": f'adversarial(attack="{evil}:make")'}
+    path.write_bytes(checkpoint.encode(tensors, told))
+
+
 def link(path: Path, canary: Path) -> None:
     path.symlink_to("/etc/passwd")
 

@@ -58,6 +58,7 @@ def test_all_still_fail_and_the_run_is_as_it_was(home: Nursery, fuzzed: list[str
     assert f"{len(fuzzed)} still failing, 0 fixed, 0 flaky" in shown.out
     assert sum(name in shown.out for name in fuzzed) == 20, "the first twenty"
     assert f"{len(fuzzed) - 20} more are" in shown.out
+    assert f"model asked: {digits_model}" in shown.out.replace("\n", "")
     assert tree(RUNS / "first") == before
 
 

@@ -60,7 +60,7 @@ def test_fuzz_shrinks_one_of_each_kind_and_status_and_report_show_it(
     assert kinds["count"] == sum(pair["kinds"] for pair in kinds["pairs"])
     assert sum(pair["failures"] for pair in kinds["pairs"]) == told["failures"]
     assert made["cases"] == made["failing"] == kinds["count"]
-    assert made["left_out"] == {"of a kind that is there": told["failures"] - kinds["count"]}
+    assert made["left_out"] == {"same_kind": told["failures"] - kinds["count"]}
     same = json.loads(out_of(["shrink", "first", "--distinct", "--json"], capsys))
     assert (same["shrunk"], same["new"]) == (made["shrunk"], False), "the very same shrinking"
     shown = out_of([*base, "--shrink", "--quiet"], capsys)
@@ -85,6 +85,21 @@ def test_fuzz_shrinks_one_of_each_kind_and_status_and_report_show_it(
     picked = json.loads(out_of(["select", "first", "--by", "random", "-k", "5", "--distinct", "--json"], capsys))
     assert (picked["picked"], picked["of"], picked["distinct"]) == (5, kinds["count"], True)
     assert picked["dropped"] == made["left_out"]
+    shown = out_of(["select", "first", "--by", "random", "-k", "5", "--distinct"], capsys)
+    assert f"{made['left_out']['same_kind']} like one that was taken" in shown
+
+
+def test_a_budget_that_is_spent_before_the_shrinking_is_the_reason_that_json_gives(
+    digits_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["fuzz", digits_model, "--data", "digits/train[:120]", "--recipe", "noise", "--eps", "0.4", "--run", "first"]
+    told = json.loads(out_of([*base, "--queries", "900", "--shrink", "--json", "--quiet"], capsys))
+    assert told["failures"] > 0
+    assert told["shrunk"]["complete"] is False
+    assert "the budget of 900 queries is spent" in told["shrunk"]["reason"]
+    shown = out_of([*base, "--queries", "900", "--shrink", "--quiet"], capsys)
+    assert "nothing is shrunk yet" in shown
+    assert re.search(r"\d+ of at most 900 inputs", shown)
 
 
 def test_the_table_says_what_was_done_and_where_it_lies(fuzzed: str, capsys: pytest.CaptureFixture[str]) -> None:

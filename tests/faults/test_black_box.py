@@ -154,6 +154,7 @@ def rows_of(told: dict[str, Any]) -> list[int]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_its_budget_and_goes_on_to_the_same_order(digits_model: str, tmp_path: Path) -> None:
     """Against ``assay serve``: first by itself, then through one that spoils what it says."""
     pool_and_training(tmp_path)
@@ -191,6 +192,7 @@ def _through_faults(url: str, alone: dict[str, Any], bare: int, tmp_path: Path) 
         assert rows_of(again) == rows_of(alone)
 
 
+@pytest.mark.slow
 def test_a_flaky_run_counts_its_repeats(net: Shares, tmp_path: Path) -> None:
     pool_and_training(tmp_path)
     with faulty(net, about(), faults=TROUBLE, delay=2.0, flaky=0.1) as server:
@@ -203,6 +205,7 @@ def test_a_flaky_run_counts_its_repeats(net: Shares, tmp_path: Path) -> None:
         assert counts["retries"] == server.inputs - 3 * counts["first"]
 
 
+@pytest.mark.slow
 def test_kills_lose_no_answer_and_no_count(net: Shares, tmp_path: Path) -> None:
     pool_and_training(tmp_path)
     runs, dice, budget = Path(os.environ["ASSAY_RUNS"]), random.Random(1), 20_000

@@ -33,6 +33,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_by_name_and_readers_are_not_held_up(homes: list[Nursery], root: Path) -> None:
     writer, other = homes
     child = writer.start(*small.fuzz("a", *ENDLESS))

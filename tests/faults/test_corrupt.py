@@ -120,6 +120,63 @@ def test_damage_is_named_and_mended(what: str, run: Path, made: Path, home: Nurs
     assert not list(run.rglob("*.tmp"))
 
 
+def test_a_journal_with_other_line_ends_is_mended_and_goes_on(run: Path, made: Path, home: Nursery) -> None:
+    """As an editor or a copy by way of another system leaves it: the same facts, in other bytes."""
+    log = run / "journal.jsonl"
+    changed = log.read_bytes().replace(b"\n", b"\r\n")
+    log.write_bytes(changed)
+    home.run(*small.fuzz("a")).ended(0)
+    assert small.committed(run) == small.committed(made / "runs" / "a")
+    assert (run / "quarantine" / "journal.jsonl.1").read_bytes() == changed
+    home.run(*small.fuzz("a", "--cases", "120")).ended(0)  # it can be added to
+    assert home.run("status", "a", "--json").ended(0).json["damage"] == []
+
+
+@pytest.mark.parametrize("name", ["campaign.toml", "environment.json", "stats.json", "cases/{}", "cases"])
+def test_a_folder_in_the_place_of_a_file_or_a_file_in_that_of_a_folder_is_set_aside(
+    name: str, run: Path, made: Path, home: Nursery
+) -> None:
+    place = run / name.format(first(run, "cases/*").name)
+    if place.is_dir():
+        shutil.rmtree(place)
+        place.write_text("mine")
+    else:
+        place.unlink()
+        place.mkdir()
+        (place / "x").write_text("mine")
+    told = home.run("status", "a", "--json").ended(0).json["damage"]
+    assert any(said.startswith(name.partition("/")[0]) for said in told), told
+    home.run("report", "a").ended(0)
+    shutil.rmtree(run / "report")
+    home.run(*small.fuzz("a")).ended(0)
+    assert small.committed(run) == small.committed(made / "runs" / "a")
+    assert b"mine" in [path.read_bytes() for path in (run / "quarantine").rglob("*") if path.is_file()]
+    assert home.run("status", "a", "--json").ended(0).json["damage"] == []
+
+
+def test_a_folder_in_the_place_of_the_campaign_without_a_journal_is_set_aside_too(
+    run: Path, made: Path, home: Nursery
+) -> None:
+    for name in ("journal.jsonl", "campaign.toml"):
+        (run / name).unlink()
+    (run / "campaign.toml").mkdir()
+    home.run(*small.fuzz("a")).ended(0)
+    assert small.committed(run) == small.committed(made / "runs" / "a")
+
+
+def test_what_other_commands_added_is_named_when_it_is_cut_off(run: Path, home: Nursery) -> None:
+    for _ in range(2):
+        home.run("select", "a", "--by", "random", "-k", "2", "--quiet").ended(0)  # the second adds nothing
+    home.run("shrink", "a", "-k", "2", "--quiet", "--trust-run").ended(0)
+    lines = (run / "journal.jsonl").read_bytes().count(b"\n")
+    flip(first(run, "cases/*"))
+    at = next(i for i, line in enumerate((run / "journal.jsonl").open()) if '"cases/' in line)
+    told = home.run(*(part for part in small.fuzz("a") if part != "--quiet")).ended(0)
+    assert f"{lines - at - 2} commits are done again" in told.err
+    assert "1 commits of select are gone, assay select makes them again" in told.err
+    assert "1 commits of shrink are gone, assay shrink makes them again" in told.err
+
+
 def test_both_files_of_guidance_cost_the_count_of_what_is_covered_only(run: Path, home: Nursery) -> None:
     """What was found is kept; only what was covered begins anew, and the user is told."""
     found = {name: text for name, text in small.committed(run).items() if name.startswith("cases/")}
@@ -142,7 +199,7 @@ def test_a_folder_of_a_newer_version_is_left_alone(run: Path, home: Nursery) -> 
 
 def test_without_its_journal_the_run_is_done_again(run: Path, made: Path, home: Nursery) -> None:
     (run / "journal.jsonl").unlink()
-    home.run("status", "a").ended(4, "no run 'a'")
+    home.run("status", "a").ended(4, "run 'a' has no journal in", "the command that made it does it again")
     home.run(*small.fuzz("a", "--seed", "9")).ended(4, "made with another configuration", "run.seed")
     home.run(*small.fuzz("a")).ended(0)
     assert small.committed(run) == small.committed(made / "runs" / "a")

@@ -79,6 +79,7 @@ def read(result: Result) -> Any:
     return json.loads(result.ended(0).out, parse_constant=refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_impossible_attacks_are_dropped_where_all_can_see(home: Nursery, classes: int) -> None:
     net = small(classes)

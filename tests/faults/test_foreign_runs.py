@@ -20,6 +20,7 @@ VERBS = (
     ("select", "--by", "top(score=gini)", "-k", "1", "--quiet"),
     ("select", "--by", "spread", "-k", "1", "--quiet"),
     ("shrink", "--quiet"),
+    ("replay", "-k", "1", "--quiet"),
 )
 
 
@@ -56,6 +57,8 @@ PLACES = [
     telling("target", "with", ["{evil}:make@{weights}"]),
     telling("target", "resistant", "{evil}:make@{weights}"),
     telling("data", "spec", "{evil}:make"),
+    telling("data", "spec", "{evil}:make/train"),
+    telling("data", "spec", "{evil}:make/test[:60]"),
     all_of(
         telling("data", "training", "{evil}:make"),
         telling("recipe", "score", ["{evil}:make"]),
@@ -86,8 +89,10 @@ def test_no_verb_runs_what_only_a_run_folder_names(
         assert done.code in (PASSED, USAGE), done.err
         assert not canary.exists(), verb
     home.run("prioritise", digits_model, "--pool", str(run), "--by", "dsa", "--quiet").ended(
-        USAGE if number == 6 else PASSED
+        USAGE if number in (6, 7, 8) else PASSED
     )
+    regress = ("--data", "digits/test[:5]", "--suite", "fgsm", "--eps", "0.1", "--regress", str(run), "--quiet")
+    home.run("eval", digits_model, *regress).ended(PASSED)
     assert not canary.exists()
 
 
@@ -98,6 +103,14 @@ def test_the_message_names_the_code_and_the_ways_on(home: Nursery, run: Path, tm
     assert not (tmp_path / "canary").exists()
     look(home, run, "shrink", "--trust-run")
     assert (tmp_path / "canary").exists()  # asked for by name
+
+
+def test_a_round_does_not_wait_for_what_lies_around_it(home: Nursery, run: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "runs" / "outer"
+    outer.mkdir()
+    pipe(outer / "journal.jsonl")
+    round_of = Path(shutil.copytree(run, outer / "round-001"))
+    home.run("replay", str(round_of), "-k", "1", "--quiet").ended(USAGE, "journal.jsonl is no regular file")
 
 
 def test_nothing_is_sent_where_only_a_run_folder_says_so(home: Nursery, run: Path) -> None:

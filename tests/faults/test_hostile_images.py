@@ -94,6 +94,18 @@ def test_the_largest_picture_that_is_read_stays_under_the_cap(home: Nursery, mod
     assert int(file.read_text()) < CAP + (1 << 30)  # torch and we ourselves take less than the gigabyte
 
 
+def test_many_large_pictures_do_not_fill_the_memory(home: Nursery, model: str, tmp_path: Path) -> None:
+    """Each of one colour and small on disk: one is read, and the next is one too many."""
+    from PIL import Image
+
+    file = tmp_path / "memory"
+    large = saved(Image.new("RGB", (7_000, 7_000)), "PNG")
+    root = folder_of(tmp_path / "many", {f"{number}.png": large for number in range(6)})
+    done = home.run("eval", model, "--data", f"dir:{root}", "--eps", "0.1", before=MEASURED.format(file=str(file)))
+    done.ended(USAGE, "over 100 times", "--size")
+    assert int(file.read_text()) < CAP + (1 << 30)
+
+
 def test_packed_comments_are_not_unpacked(home: Nursery, model: str, tmp_path: Path) -> None:
     file = tmp_path / "memory"
     root = folder_of(tmp_path / "text", {"text.png": text_bomb()})

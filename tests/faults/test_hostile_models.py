@@ -11,7 +11,8 @@ import torch
 
 import assay
 from assay.core.errors import PASSED, USAGE, UsageError
-from bad_models import ATTACKS, GIGA, header, tensor, wild_facts, zip_bomb
+from bad_models import ATTACKS, GIGA, header, tensor, trained_with_code, wild_facts, zip_bomb
+from bad_runs import evil_file
 from commands import Nursery, Result, nursery
 
 SLACK = 96 << 20  # what a loader may take for itself, beside twice the file
@@ -90,6 +91,18 @@ def test_the_canary_sings_where_code_is_asked_for(home: Nursery, tmp_path: Path)
     assert (tmp_path / "canary").exists()
 
 
+@pytest.mark.parametrize("suite", ["seen", "unseen"])
+def test_code_that_a_file_says_it_was_trained_with_is_not_run(
+    home: Nursery, digits_weights: Path, suite: str, tmp_path: Path
+) -> None:
+    canary = tmp_path / "canary"
+    trained_with_code(tmp_path / "w.safetensors", digits_weights, evil_file(tmp_path, canary))
+    given = ("--data", "digits/test[:4]", "--suite", suite, "--eps", "0.1")
+    home.run("eval", f"lenet5@{tmp_path / 'w.safetensors'}", *given).ended(USAGE, "which is code and not run", "--seen")
+    assert not canary.exists()
+
+
+@pytest.mark.slow
 def test_other_places_where_weights_come_in(
     measured: Measure, ordinary: int, digits_model: str, tmp_path: Path
 ) -> None:

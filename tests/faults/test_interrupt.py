@@ -7,52 +7,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import small
-from commands import Nursery, assay, nursery
+from commands import Nursery, assay
 from injected import breaking, swept
 
 ONCE, TWICE, POLITE, CLOSED = "SIGINT", "SIGINT+SIGINT", "SIGTERM", "SIGHUP"
-EVAL = ["eval", small.MODEL, "--data", "seeds.npz", "--suite", "fast", "--eps", "0.1", "--batch", "8", "--save", "{}"]
-HARDEN = ["harden", small.MODEL, "--data", "digits", "--recipe", "noise", "--eps", "0.1", "--fuzz-cases", "200"]
-HARDEN += [
-    "--per-round",
-    "5%",
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "mutate.eps=0.9",
-    "--rounds",
-    "1",
-    "--val-cases",
-    "20",
-]
-HARDEN += ["--test-cases", "20", "--until", "clean>=0.999", "--no-control", "--deterministic", "--run", "{}", "--quiet"]
 PRIORITISE = ["prioritise", small.MODEL, "--pool", "seeds.npz", "--by", "gini", "--run", "{}", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    small.prepare(tmp_path)
-    (tmp_path / "runs").mkdir()
-    return tmp_path / "runs"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "every"),
-    [(small.fuzz("{}"), 0, 4), (EVAL, 0, 5), (HARDEN, 1, 40), (PRIORITISE, 0, 4)],
+    [(small.fuzz("{}"), 0, 4), (small.EVAL, 0, 5), (small.HARDEN, 1, 40), (PRIORITISE, 0, 4)],
     ids=["fuzz", "eval", "harden", "prioritise"],
 )
 def test_wherever_it_strikes_the_same_command_goes_on(
@@ -84,6 +55,7 @@ def check(point: Any, code: int, root: Path) -> None:
     assert not list((root / name).rglob("*.tmp")), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [ONCE, POLITE])
 def test_a_training_goes_on_after_its_last_epoch(how: str, home: Nursery, tmp_path: Path) -> None:
     """No half-written weights ever lie at ``--out``, and what comes out in the end are the same weights."""
@@ -109,6 +81,7 @@ def _weights(path: str) -> dict[str, Any]:
     return {name: array.tolist() for name, array in load_file(path).items()}
 
 
+@pytest.mark.slow
 def test_shrinking_goes_on(home: Nursery, root: Path, tmp_path: Path) -> None:
     for name in ("alone", "stopped"):
         home.run(*small.fuzz(name)).ended(0)

@@ -1,56 +1,22 @@
 """Fault 11, where nothing helps: one input that does not fit, another error, memory that runs out in mid-run."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from assay.core.registry import names
-from commands import Nursery, nursery
-from full import BROKEN, Full
-
-UNCHECKED = tuple(word for name in names("check") for word in ("--ignore", name))  # they ask far more than the suite
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
+from commands import Nursery
+from full import BROKEN, UNCHECKED, Full, evaluation
 
 
 @pytest.mark.parametrize(
     ("command", "where"),
     [
         (
-            (
-                "eval",
-                "MODEL",
-                "--data",
-                "digits/test[:8]",
-                "--suite",
-                "fgsm",
-                "--eps",
-                "0.1",
-                "--save",
-                "none",
-                *UNCHECKED,
-            ),
+            evaluation("MODEL", "--save", "none", *UNCHECKED, n=8),
             "forward",
         ),
         (
-            (
-                "eval",
-                "MODEL",
-                "--data",
-                "digits/test[:8]",
-                "--suite",
-                "fgsm",
-                "--eps",
-                "0.1",
-                "--save",
-                "none",
-                *UNCHECKED,
-            ),
+            evaluation("MODEL", "--save", "none", *UNCHECKED, n=8),
             "backward",
         ),
         (("fuzz", "MODEL", "--data", "digits/train[:8]", "--recipe", "robot", "--run", "none"), "backward"),
@@ -75,17 +41,7 @@ def test_where_not_even_one_fits(
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_no_other_error_is_tried_again(home: Nursery, digits_model: str, tmp_path: Path, where: str) -> None:
     full = Full(tmp_path / "log", 4, where, BROKEN)
-    arguments: tuple[str, ...] = (
-        "eval",
-        digits_model,
-        "--data",
-        "digits/test[:16]",
-        "--suite",
-        "fgsm",
-        "--eps",
-        "0.1",
-        *UNCHECKED,
-    )
+    arguments = evaluation(digits_model, *UNCHECKED)
     told = home.run(*arguments, before=full.trap)
     assert told.code in (3, 4), told.err
     assert "a fault of another kind" in told.err
@@ -93,20 +49,10 @@ def test_no_other_error_is_tried_again(home: Nursery, digits_model: str, tmp_pat
     assert full.failed() == [16]
 
 
+@pytest.mark.slow
 def test_what_was_committed_before_stays(home: Nursery, digits_model: str, tmp_path: Path) -> None:
     """Memory that runs out in the middle of a run, for good: what was committed stays, and the run goes on later."""
-    arguments: tuple[str, ...] = (
-        "eval",
-        digits_model,
-        "--data",
-        "digits/test[:16]",
-        "--suite",
-        "fgsm",
-        "--eps",
-        "0.1",
-        "--batch",
-        "4",
-    )
+    arguments = evaluation(digits_model, "--batch", "4")
     arguments += UNCHECKED
     full = Full(tmp_path / "log", 0, after=40)
     home.run(*arguments, "--save", "late", before=full.trap).ended(3, "was wanted")

@@ -2,17 +2,15 @@
 
 import itertools
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from assay.core.registry import names
 from assay.subjects.sources import checkpoint
-from commands import Nursery, Result, nursery, work_of
-from full import CPU, GPU, Full, room_for
+from commands import Nursery, Result, work_of
+from full import CPU, GPU, UNCHECKED, Full, evaluation, room_for
 
 MOST = 5  # inputs that fit: no power of two, so that what fits is found below it
 FOUND = 4  # by halving 16
@@ -27,14 +25,7 @@ SUITES = {
     "corrupt": "corrupt",
 }
 BALL = {"linf": ("--eps", "0.1"), "l2": ("--eps", "1", "--norm", "l2"), "l0": ("--eps", "12", "--norm", "l0")}
-UNCHECKED = tuple(word for name in names("check") for word in ("--ignore", name))  # they ask far more than the suite
 UNLIKE = ("seconds", "updated", "cases_per_second", "forward_seconds", "milliseconds", "out", "run", "path")
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 def bare(told: Any) -> Any:
@@ -67,16 +58,7 @@ def test_every_attack_goes_on_with_what_fits(
     home: Nursery, digits_model: str, tmp_path: Path, ball: str, most: int
 ) -> None:
     full = Full(tmp_path / "log", most)
-    arguments: tuple[str, ...] = (
-        "eval",
-        digits_model,
-        "--data",
-        "digits/test[:16]",
-        "--suite",
-        SUITES[ball],
-        "--each",
-        *UNCHECKED,
-    )
+    arguments = evaluation(digits_model, "--each", *UNCHECKED, suite=SUITES[ball], eps=None)
     short, like = both(home, full, *arguments, *BALL.get(ball, ()))
     # What is counted twice is what was truly asked twice: the rows of the attack that failed on its way.
     told, wanted = bare(short.json), bare(like.json)
@@ -90,17 +72,7 @@ def test_every_attack_goes_on_with_what_fits(
 def test_gradients_of_inputs(home: Nursery, digits_model: str, tmp_path: Path, where: str, error: str) -> None:
     full = Full(tmp_path / "log", MOST, where, error)
     suite = "pgd(steps=3), apgd_t(steps=3, targets=3)"
-    arguments: tuple[str, ...] = (
-        "eval",
-        digits_model,
-        "--data",
-        "digits/test[:16]",
-        "--suite",
-        suite,
-        "--eps",
-        "0.05",
-        *UNCHECKED,
-    )
+    arguments = evaluation(digits_model, *UNCHECKED, suite=suite, eps="0.05")
     home.run(*arguments, "--save", "short", before=full.trap).ended(0, "out of memory with")
     found_once(full)
     home.run(*arguments, "--save", "like", before=room_for(min(full.failed()) // 2)).ended(0)
@@ -112,16 +84,7 @@ def test_gradients_of_inputs(home: Nursery, digits_model: str, tmp_path: Path, w
 
 def test_the_trust_checks(home: Nursery, digits_model: str, tmp_path: Path) -> None:
     full = Full(tmp_path / "log", MOST)
-    arguments: tuple[str, ...] = (
-        "eval",
-        digits_model,
-        "--data",
-        "digits/test[:16]",
-        "--suite",
-        "fgsm",
-        "--eps",
-        "0.05",
-    )
+    arguments = evaluation(digits_model, eps="0.05")
     short, like = both(home, full, *arguments)
     assert short.json["warnings"] == like.json["warnings"]
 

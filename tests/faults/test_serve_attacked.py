@@ -42,7 +42,7 @@ def ask(
     address: tuple[str, int], method: str = "POST", headers: dict[str, str] | None = None, body: bytes = BODY
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     connection = http.client.HTTPConnection(*address, timeout=20)
-    connection.request(method, "/", body, JSON | (headers or {}))
+    connection.request(method, "/", body if method == "POST" else None, JSON | (headers or {}))
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
@@ -163,6 +163,8 @@ HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64) + b"\r\n\r\n", b"400"),
         (HEAD + b"Content-Length: 200004\r\n\r\n" + b"[" * 200_004, b"400"),
+        (HEAD + b'Content-Length: 300013\r\n\r\n{"inputs": [' + b"[]," * 100_000 + b"]", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", b"400"),
     ],
 )
 def test_requests_that_are_none_are_refused(address: tuple[str, int], content: bytes, status: bytes) -> None:
@@ -172,9 +174,20 @@ def test_requests_that_are_none_are_refused(address: tuple[str, int], content: b
     assert ask(address)[0] == 200  # and it answers others as before
 
 
+def test_names_of_this_machine_are_known_however_they_are_written(address: tuple[str, int]) -> None:
+    for host in ("LOCALHOST", "localhost.", "127.0.0.1", "[::1]:80"):
+        assert ask(address, "GET", {"Host": host})[0] == 200, host
+    status, headers, content = ask(address, "HEAD")
+    assert (status, content, int(headers["Content-Length"]) > 0) == (200, b"", True)
+
+
 def test_requests_sent_ahead_are_answered_one_by_one(address: tuple[str, int]) -> None:
     one = HEAD + f"Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY
     assert raw(address, one * 5).count(b"HTTP/1.1 200") == 5
+    for body in (f"Content-Length: {len(one)}", "Transfer-Encoding: chunked"):  # a GET has none; it is no next request
+        told = raw(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + body.encode() + b"\r\n\r\n" + one)
+        assert told.count(b"HTTP/1.1 ") == 1
+        assert told.startswith(b"HTTP/1.1 400")
     # What follows a refused request is not read as another: it may have been the refused one's body.
     assert raw(address, HEAD + b"Content-Length: -1\r\n\r\n" + one).count(b"HTTP/1.1 200") == 0
 

@@ -162,6 +162,7 @@ def test_what_the_run_keeps_can_be_read_by_anyone(folder: Path) -> None:
     json.loads((run / "stats.json").read_text())
 
 
+@pytest.mark.slow
 def test_names_of_files_are_text_too(home: Nursery, digits_model: str, tmp_path: Path) -> None:
     names = ["\x1b[31mred", "new\nerror: all is lost", "\udcff", "[red]x[/nope]", "<script>", "--help", "a b;rm -rf ~"]
     for name in names:

@@ -192,18 +192,23 @@ def test_a_net_that_raises_on_certain_seeds_loses_their_unit_only(more: tuple[st
     assert work_of(Path("runs/odd")) == before, "it is not tried for ever"
 
 
+# At load the net is asked about the first inputs, so it begins to fail later.
+LATER = """
+import os
+from assay.engines.campaign import Campaign
+before = Campaign.go
+def go(self, *given):
+    os.environ["UNRULY"] = "raise on odd"
+    return before(self, *given)
+Campaign.go = go
+"""
+
+
 def test_a_net_that_fails_on_all_ends_the_run_which_goes_on_when_it_is_mended(home: Nursery) -> None:
     unruly(Path.cwd(), tuple(range(64, 128)))
     more = ("--deterministic", "--data", f"{DATA}[64:]")
     fuzz(home, "calm", "", *more).ended(0)
-    # At load it is asked about the same inputs, so it begins to fail later.
-    late = "from pathlib import Path\nimport os\nos.environ['UNRULY']=''\n"
-    arming = (
-        "import assay.engines.campaign as c\nbefore=c.Campaign.go\n"
-        "def go(self, *a):\n import os\n os.environ['UNRULY']='raise on odd'\n return before(self, *a)\n"
-        "c.Campaign.go=go\n"
-    )
-    failed = home.run(*FUZZ, *SHORT, *more, "--run", "broken", before=late + arming)
+    failed = home.run(*FUZZ, *SHORT, *more, "--run", "broken", before=LATER)
     failed.ended(3, "fails on 3 of 3 units", "ValueError: a bad input", "the same command goes on")
     assert len(failed.said.splitlines()) == 1
     assert opens(home, "broken").get("cases") is None
@@ -255,6 +260,59 @@ def test_a_prioritisation_is_never_of_fewer_tests_than_it_says(home: Nursery) ->
     home.run(*order, env={"UNRULY": "raise on odd"}).ended(3, "ValueError: a bad input, twice, while tests were put")
 
 
+@pytest.mark.parametrize("does", ["in place", "one buffer"])
+def test_a_net_that_writes_into_what_it_is_given_or_gave_finds_the_same(does: str, home: Nursery) -> None:
+    fuzz(home, "calm").ended(0)
+    told = fuzz(home, "rude", does).ended(0).json
+    assert told["stability"]["warnings"] == []
+    assert told["flaky"] == 0
+    assert work_of(Path("runs/rude")) == work_of(Path("runs/calm"))
+    calm = home.run(*EVAL, "--save", "calm-eval").ended(0).json
+    rude = home.run(*EVAL, "--save", "rude-eval", env={"UNRULY": does}).ended(0).json
+    assert [calm[key] for key in ("clean", "worst")] == [rude[key] for key in ("clean", "worst")]
+    assert units_of_eval("rude-eval") == units_of_eval("calm-eval")
+
+
+WRONG = {
+    "exit": "the model called exit(0)",
+    "rows": "the model answered",
+    "columns": "the model answered",
+    "none": "with NoneType, not",
+    "numbers": "torch.int64",
+    "mute": "the model raised Mute",
+}
+
+
+@pytest.mark.parametrize("does", WRONG)
+def test_whatever_a_net_does_instead_of_answering_is_its_failure(does: str, home: Nursery) -> None:
+    told = fuzz(home, "odd", f"{does} on odd").ended(0, f"{UNIT} seeds are skipped").json
+    assert told["skipped"] == UNIT
+    assert told["seeds"] == 128 - UNIT
+    assert WRONG[does] in told["skipped_because"]
+    assert opens(home, "odd")["skipped"] == UNIT
+    ended = home.run(*EVAL, "--save", "odd-eval", env={"UNRULY": f"{does} on odd"})
+    ended.ended(3, WRONG[does], "twice, in the block of cases 80 to 95")
+
+
+@pytest.mark.parametrize(
+    ("does", "said"), [("mute", "Mute"), ("exit", "SystemExit: 0"), ("raise", "ValueError: a bad")]
+)
+def test_a_net_that_cannot_say_why_it_fails_at_once_is_refused(does: str, said: str, home: Nursery) -> None:
+    unruly(Path.cwd(), (3,))
+    fuzz(home, "odd", f"{does} on odd").ended(4, f"the net does not take inputs of shape (1, 6, 6): {said}")
+    assert not Path("runs/odd").exists()
+
+
+def test_a_net_that_fails_on_most_goes_on_when_it_is_mended_but_not_with_what_was_skipped(home: Nursery) -> None:
+    unruly(Path.cwd(), (36, 52, 68))
+    more = ("--deterministic", "--data", f"{DATA}[:80]")
+    failed = home.run(*FUZZ, *SHORT, *more, "--run", "broken", before=LATER)
+    failed.ended(3, "fails on 3 of 5 units", f"{2 * UNIT} seeds that were skipped stay so", "--fresh")
+    told = fuzz(home, "broken", "", *more).ended(0).json
+    assert told["skipped"] == 2 * UNIT, "the last one was not committed: mended, the net is asked again"
+    assert told["seeds"] == 80 - 2 * UNIT
+
+
 # Hanging, being slow, being stopped -----------------------------------------------------------------------------------
 
 
@@ -288,6 +346,28 @@ def test_evaluation_and_hardening_know_the_limit_too(home: Nursery) -> None:
     home.run(*EVAL, "--save", "odd").ended(0)
     hard = ("harden", MODEL, "--data", DATA, "--recipe", "noise", "--until", "pgd>=0.5", "--eps", "0.05")
     home.run(*hard, "--call-timeout", "none").ended(4, "--call-timeout", "none")
+
+
+def asking(verb: str) -> tuple[str, ...]:
+    """A command that asks the net about all data, or about all failures of the run ``calm``."""
+    return {
+        "shrink": ("shrink", "calm"),
+        "prioritise": ("prioritise", MODEL, "--pool", DATA),
+        "select": ("select", "calm", "--by", "top(score=gini)", "-k", "5"),
+        "coverage": ("coverage", MODEL, "--data", DATA, "--by", "nc"),
+        "transfer": ("transfer", MODEL, f"./{MODEL}", "--data", DATA, "--eps", "0.05", "--suite", "pgd(steps=3)"),
+        "replay": ("replay", "calm"),
+    }[verb]
+
+
+@pytest.mark.parametrize("verb", ["shrink", "prioritise", "select", "coverage", "transfer", "replay"])
+def test_every_command_that_asks_knows_the_limit(verb: str, home: Nursery) -> None:
+    fuzz(home, "calm").ended(0)
+    more = ("--quiet", "--call-timeout")
+    told = home.run(*asking(verb), *more, "0.4", env={"UNRULY": "hang on odd"})
+    told.ended(3, "did not answer within 0.4 s (--call-timeout)")
+    home.run(*asking(verb), *more, "1000001").ended(4, "--call-timeout '1000001': at most 1000000 seconds")
+    home.run(*asking(verb), *more, "20s").ended(0)
 
 
 def hanging(home: Nursery, *more: str) -> Child:

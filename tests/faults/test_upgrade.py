@@ -45,6 +45,7 @@ def unpacked(kind: str, folder: Path) -> Path:
     return folder / "runs" / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fuzz", "eval", "harden"])
 def test_an_old_run_opens(kind: str, home: Nursery, tmp_path: Path) -> None:
     run = unpacked(kind, tmp_path)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.core.registry import names
+
+UNCHECKED = tuple(word for name in names("check") for word in ("--ignore", name))  # they ask far more than a suite
 GPU = "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate %d.00 MiB. GPU 0 has 1.00 MiB free.' % rows)"
 CPU = (
     "RuntimeError(\"[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you "
@@ -53,6 +56,12 @@ def forward(self, x, weight, bias):
 
 nn.Conv2d._conv_forward = forward
 """
+
+
+def evaluation(model: str, *more: str, n: int = 16, suite: str = "fgsm", eps: str | None = "0.1") -> tuple[str, ...]:
+    """The command that evaluates a model on the first digits."""
+    ball = () if eps is None else ("--eps", eps)
+    return ("eval", model, "--data", f"digits/test[:{n}]", "--suite", suite, *ball, *more)
 
 
 def room_for(rows: int) -> str:

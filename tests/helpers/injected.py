@@ -19,6 +19,8 @@ from commands import Nursery
 CALLS = ("open", "write", "fsync", "ftruncate", "replace", "rename", "mkdir", "unlink", "utime")
 KILLED, KILLED_AFTER, KILLED_WITHIN, SHORT = "killed", "killed after", "killed within", "short"
 _AT_ONCE = 12
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # as the journal is: nothing can be lost
+_FULL = ("ENOSPC", "EDQUOT")
 _FILLED = ("open", "write", "mkdir")  # what a full disk refuses; the other calls need no room
 
 
@@ -48,11 +50,11 @@ def install(root: str, log: str, at: int, how: str, for_good: bool) -> None:
         def call(*given: Any, **more: Any) -> Any:
             nonlocal count
             path = within(given[0])
-            if not path:
+            if not path or (name == "open" and given[1] == _READING):
                 return real[name](*given, **more)
             count += 1
             real["write"](notes, f"{name} {os.path.relpath(path, root)}\n".encode())
-            if count == at or (for_good and 0 < at <= count and (how != "ENOSPC" or name in _FILLED)):
+            if count == at or (for_good and 0 < at <= count and (how not in _FULL or name in _FILLED)):
                 return _break(real, name, how, given, more)
             return real[name](*given, **more)
 
@@ -108,13 +110,12 @@ def sweep(root: str, place: str, arguments: list[str], points: list[tuple[int, s
         name = point_name(number, how)
         broken = forked(number, how, name, *arguments)
         log = Path(root) / name / "journal.jsonl"
-        journal = log.read_text() if log.exists() else ""
+        journal, there = (log.read_text(), True) if log.exists() else ("", False)
         left = [str(path) for path in Path(root).rglob("*.tmp")]
         status = forked(0, "", f"{name}-status", "status", name)
         again = forked(0, "", name, *arguments)
-        told.append(
-            {"name": name, "broken": broken, "journal": journal, "left": left, "status": status, "again": again}
-        )
+        told.append({"name": name, "broken": broken, "journal": journal, "there": there, "left": left})
+        told[-1] |= {"status": status, "again": again}
     (Path(place) / "told.json").write_text(json.dumps(told))
     os._exit(0)
 

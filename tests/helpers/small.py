@@ -28,6 +28,12 @@ schedule = "pool(mutants=4)"
 coverage = "kmnc(k=20)"
 keep = ["gains"]
 """
+# Commands on it; {} stands for the name of the run.
+EVAL = ["eval", MODEL, "--data", "seeds.npz", "--suite", "fast", "--eps", "0.1", "--batch", "8", "--save", "{}"]
+HARDEN = ["harden", MODEL, "--data", "digits", "--recipe", "noise", "--eps", "0.1", "--fuzz-cases", "200"]
+HARDEN += ["--per-round", "5%", "--set", "train.epochs=1", "--set", "mutate.eps=0.9", "--rounds", "1"]
+HARDEN += ["--val-cases", "20", "--test-cases", "20", "--until", "clean>=0.999", "--no-control", "--deterministic"]
+HARDEN += ["--run", "{}", "--quiet"]
 SEEDS = 16
 _OWN = ("LOCK", "stats.json", "environment.json")  # clocks and machines
 _ASIDE = ("quarantine", "report", "training")

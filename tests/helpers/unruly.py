@@ -21,6 +21,11 @@ import torch
 from torch import nn
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
 class Unruly(nn.Module):
     def __init__(self):
         super().__init__()
@@ -51,20 +56,32 @@ class Unruly(nn.Module):
             time.sleep(0.2)
             with open("calls.txt", "a") as file:
                 file.write(f"{began} {len(x)}\\n")
+        if does == "in place":  # as nets normalise that were written for one use of a batch
+            x -= 0.3
+            x *= 2.0
+        if does == "one buffer" and not out.requires_grad:
+            self.own = getattr(self, "own", {})
+            out = self.own.setdefault(len(x), torch.empty_like(out)).copy_(out)
         if self.calls == at or (does.endswith("on odd") and bool(odd.any())):
-            self.misbehave(does)
+            return self.misbehave(does, out)
         return out
 
-    def misbehave(self, does):
+    def misbehave(self, does, out):
         Path("misbehaving").touch()
         if does.startswith("raise"):
             raise ValueError("a bad input\\nwith more lines \\x1b[31m")
+        if does.startswith("exit"):
+            raise SystemExit(0)
+        if does.startswith("mute"):
+            raise Mute
         if does.startswith("hang"):
             time.sleep(3600)
         if does.startswith("stuck"):  # in code that no signal interrupts: a lock that is taken twice
             lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
             libc.pthread_mutex_lock(lock)
             libc.pthread_mutex_lock(lock)
+        wrong = {"rows": out[:-1], "columns": torch.cat([out, out], 1), "none": None, "numbers": out.long()}
+        return wrong.get(does.removesuffix(" on odd"), out)
 
 
 def net():

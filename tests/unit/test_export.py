@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def test_a_selection_comes_out_in_its_order_with_its_score(found: Found) -> None
         assert (np.diff(arrays["gini"]) <= 0).all()
     with pytest.raises(UsageError, match="has no selection 2; its last one is 1"):
         assay.export("shown", selected=2, out="other.npz")
+
+
+def test_a_shrunk_case_names_the_failure_it_was_made_of(
+    found: Found, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("assay"), "propagate", True)
+    caplog.set_level(logging.INFO, "assay")
+    failures, made = found.load(), found.shrink(k=8)
+    original = case_ids(failures[made.cases.info["row"]])
+    assert original != case_ids(made.cases)
+    path, _ = assay.export("shown", shrunk=1)
+    with np.load(path) as arrays:
+        assert arrays["of"].tolist() == original
+        assert arrays["id"].tolist() == case_ids(made.cases)
+    assert assay.replay("shown", original).of == len(set(original))
+    assert len(assay.load_data(str(path))) == len(made)
+    folder, _ = assay.export("shown", to="images", shrunk=1)
+    assert [row["of"] for row in index_of(folder)] == original
+    assert f"{made.eight_bit} of {len(made)} cases were checked to fail as images of 8 bits" in caplog.text
+    assert "PNG rounds" not in caplog.text
+    plain, _ = assay.export("shown", to="images")
+    assert "of" not in index_of(plain)[0]
+    assert "PNG rounds to 8 bits a channel" in caplog.text
 
 
 def test_of_an_evaluation_only_what_fooled_the_model(digits_model: str) -> None:
@@ -121,10 +145,10 @@ def test_the_report_calls_cases_by_the_same_ids(found: Found) -> None:
 
 
 def test_equal_cases_are_one_picture_and_two_rows(tmp_path: Path) -> None:
-    from assay.outputs.export import _images
+    from assay.outputs.export import _Chosen, _images
 
     twice = assay.Cases.of(torch.zeros(2, 1, 2, 2), torch.tensor([1, 1]))
-    _images(tmp_path / "out", twice, ("a", "b"))
+    _images(tmp_path / "out", _Chosen.named(twice, ("a", "b")))
     assert [row["seed"] for row in index_of(tmp_path / "out")] == ["0", "1"]
     assert [path.parent.name for path in (tmp_path / "out").glob("*/*.png")] == ["b"]
 

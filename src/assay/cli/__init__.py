@@ -73,7 +73,8 @@ app.command("report")(look.report)
 app.command("list")(look.list_)
 app.command("env")(look.env)
 
-_STOPPED = "stopped; what was committed is kept, the same command goes on from there"
+_KEPT = "what was committed is kept, the same command goes on from there"
+_STOPPED = f"stopped; {_KEPT}"
 _TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C: the shell's code for it
 # typer carries its own copy of click from some release on; its exceptions are found through one it exports.
 _BadUsage: type[Exception] = typer.BadParameter.__mro__[1]
@@ -106,9 +107,9 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say(_STOPPED, INTERRUPTED)
     except (BrokenPipeError, SystemExit) as left:
-        # typer turns a broken pipe into SystemExit; any other SystemExit is meant.
+        # typer turns a broken pipe into SystemExit and leaves by no other; one of a user's code is no result of ours.
         if isinstance(left, SystemExit) and not isinstance(left.__context__, BrokenPipeError):
-            raise
+            return _say(f"code that the command ran called exit({_code(left)}); {_KEPT}", INTERNAL)
         # The reader of our output left, as `| head` does; a second flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PASSED
@@ -121,6 +122,8 @@ def run(arguments: list[str]) -> int:
             )
         traceback.print_exc()
         return _say("this is a fault of Assay's, not of yours; please report it with the lines above", INTERNAL)
+    except BaseException as error:  # noqa: BLE001  raised by a user's code past everything that catches errors
+        return _say(f"code that the command ran raised {type(error).__name__}; {_KEPT}", INTERNAL)
     finally:
         presses.leave()
         log.handlers, log.level, log.propagate = before
@@ -148,6 +151,11 @@ class _Presses:
     def leave(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def _code(left: SystemExit) -> str:
+    """What exit was called with, in one line; it may be anything."""
+    return str(left.code) if isinstance(left.code, int | str | None) else type(left.code).__name__
 
 
 def _command() -> Any:

@@ -34,6 +34,7 @@ def coverage(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    call_timeout: options.CallTimeout = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -59,6 +60,7 @@ def coverage(
             deterministic=deterministic,
             mean=options.channels(mean),
             std=options.channels(std),
+            call_timeout=call_timeout,
             progress=screen,
         )
     if json:

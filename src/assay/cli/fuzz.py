@@ -151,8 +151,10 @@ def fuzz(
     if json:
         told: dict[str, Any] = {"quality": None if quality is None else quality.to_json(), "protocol": protocol}
         told |= {"kinds": kinds}
-        if shrink:
-            told |= {"shrunk": None if made is None or isinstance(made, BudgetSpent) else shrunk_numbers(made)}
+        if isinstance(made, BudgetSpent):
+            told |= {"shrunk": {"complete": False, "reason": str(made)}}
+        elif shrink:
+            told |= {"shrunk": None if made is None else shrunk_numbers(made)}
         told |= {"resistant": built_numbers(kept)} if any(kept.commits("resistant")) else {}
         told |= {"fitted": fitted} if (fitted := fitted_facts(kept)) else {}
         options.print_json(found.to_json() | told)
@@ -217,7 +219,7 @@ def _show_shrunk(made: "Shrunk | BudgetSpent", name: str) -> None:
     show(facts_table(shrunk_facts(made), f"shrunk by {made.by}"))
     if not made.complete:
         options.say(f"the budget ended after {made.of} cases; {options.GO_ON}")
-    if "after the first" in made.left_out:
+    if "beyond_k" in made.left_out:
         options.say(f"for the kinds that are left out: assay shrink {shlex.quote(name)} --distinct")
 
 

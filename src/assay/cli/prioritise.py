@@ -38,6 +38,7 @@ def prioritise(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    call_timeout: options.CallTimeout = None,
     trust_run: options.TrustRun = False,
     out: Annotated[
         str | None, typer.Option(help="Write the order to this .csv file, or its first k cases to this .npz.")
@@ -86,6 +87,7 @@ def prioritise(
                 mean=options.channels(mean),
                 std=options.channels(std),
                 device=device,
+                call_timeout=call_timeout,
                 progress=screen,
             )
     except BudgetSpent as spent:  # at the question to see

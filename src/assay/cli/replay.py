@@ -97,7 +97,7 @@ def _show(told: "Replayed") -> None:
     from assay.outputs.tables import asked_line
 
     show(replay_table(told))
-    options.say(plain(f"asked was {told.model}" + (f": {told.role}" if told.role else "")))
+    options.say(plain(f"model asked: {told.model}" + (f", {told.role}" if told.role else "")))
     if told.queries is not None:
         options.say(asked_line(told.queries))
     if not told.complete:

@@ -38,6 +38,7 @@ def select(
     queries: options.Queries = None,
     ask: options.Ask = "",
     white_box: options.WhiteBox = False,
+    call_timeout: options.CallTimeout = None,
     out: Annotated[str | None, typer.Option(help="Also write the cases to this .npz or .parquet file.")] = None,
     trust_run: options.TrustRun = False,
     json: options.Json = False,
@@ -73,6 +74,7 @@ def select(
             queries=queries,
             ask=ask,
             white_box=white_box,
+            call_timeout=call_timeout,
             **moments,
         )
     except BudgetSpent as spent:
@@ -142,7 +144,8 @@ def _readable(told: dict[str, Any]) -> dict[str, str]:
 
 
 def _left_out(told: dict[str, Any]) -> str:
+    from assay.outputs.shrunk import left_out
+
     count = sum(told["dropped"].values())
     every = count + told["of"]
-    reasons = ", ".join(f"{number} {reason}" for reason, number in told["dropped"].items())
-    return f"{reasons} ({count / every:.0%} of {every})"
+    return f"{left_out(told['dropped'])} ({count / every:.0%} of {every})"

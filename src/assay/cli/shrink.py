@@ -38,6 +38,7 @@ def shrink(
     device: options.Device = "auto",
     queries: options.Queries = None,
     ask: options.Ask = "",
+    call_timeout: options.CallTimeout = None,
     trust_run: options.TrustRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -67,6 +68,7 @@ def shrink(
                 device=device,
                 queries=queries,
                 ask=ask,
+                call_timeout=call_timeout,
                 progress=screen,
             )
     except BudgetSpent as spent:

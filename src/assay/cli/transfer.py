@@ -19,6 +19,7 @@ def transfer(
     batch: Annotated[str, typer.Option(help="Cases a block: auto or a number.")] = "auto",
     size: options.Size = "",
     device: options.Device = "auto",
+    call_timeout: options.CallTimeout = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -44,6 +45,7 @@ def transfer(
             batch=options.batch_size(batch),
             device=device,
             deterministic=deterministic,
+            call_timeout=call_timeout,
             progress=screen,
         )
     if json:

@@ -17,8 +17,7 @@ BACK = 8  # bisections on the way back to the input as it came
 
 def line(task: Task, *, steps: int = 10) -> Outcome:
     """The least of the change, all entries alike, that fails: bisection between the seed and the input."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps <= 24:
-        raise UsageError(f"the steps of a bisection are a number from 1 to 24, got {steps!r}")
+    check_steps(steps)
     about, x = Questions(task), task.x.clone()
     failing = about.fail(_rows(x), x)
     rows = failing.nonzero().squeeze(1)
@@ -34,6 +33,12 @@ def line(task: Task, *, steps: int = 10) -> Outcome:
         x[rows[fails]] = tried[fails]
         low, high = torch.where(fails, low, middle), torch.where(fails, middle, high)
     return Outcome(x, failing, torch.zeros_like(failing), about.asked)
+
+
+def check_steps(steps: object) -> None:
+    """Refuse what is no number of bisections."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps <= 24:
+        raise UsageError(f"the steps of a bisection are a number from 1 to 24, got {steps!r}")
 
 
 def eight_bit(task: Task) -> Outcome:

@@ -21,6 +21,7 @@ from assay.core.units import seconds
 Answer = TypeVar("Answer")
 P = ParamSpec("P")
 
+MOST = 1e6  # seconds, eleven days: what is longer is no limit, and clocks of the system know an end
 LEAST_GRACE = 1.0  # seconds that a call has to come back after its alarm, and at least as many as it was given
 
 
@@ -49,6 +50,8 @@ def call_limit(asked: str | float | None) -> Iterator[None]:
         limit = seconds(asked)
     except UsageError as error:
         raise UsageError(f"--call-timeout {asked!r}: {error}") from None
+    if limit > MOST:
+        raise UsageError(f"--call-timeout {asked!r}: at most {MOST:.0f} seconds; leave it out for no limit")
     before, _state.limit = _state.limit, limit
     try:
         yield

@@ -41,7 +41,8 @@ def rows_named(wanted: list[str], ids: list[str], where: str) -> list[int]:
 
 
 def _named(text: str, ids: dict[str, int], where: str) -> str:
-    """The one id that begins with the text."""
+    """The one id that begins with the text, in capitals or not."""
+    text = text.lower()
     if len(text) < SHORTEST or set(text) - set("0123456789abcdef"):
         raise UsageError(f"the id of a failure is {SHORTEST} to {_DIGITS} of the digits 0-9a-f, got {text!r}")
     found = [text] if text in ids else [name for name in ids if name.startswith(text)]

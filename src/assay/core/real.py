@@ -25,5 +25,5 @@ def check_real(folder: Path) -> None:
                         )
         except (FileNotFoundError, NotADirectoryError):  # gone meanwhile: a run may be at work
             continue
-        except PermissionError as error:
-            raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+        except OSError as error:  # no right to, a path too long, a disk that fails
+            raise UsageError(f"{error.filename or folder} cannot be read: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,17 +20,23 @@ SEALED = "sealed"  # what the first line says of a run whose small files hold th
 GUIDANCE = "guidance"  # a folder of files that later commits replace; the key under which a commit names its own
 _OTHERS = ("LOCK", "journal.jsonl", "campaign.toml", "environment.json", "stats.json", QUARANTINE, "report")
 _TRIES = 5
+_PAUSE = 0.01  # seconds in which somebody who writes a line gets on with it
+_SMALL = ("campaign.toml", "environment.json", "stats.json")
+_ADDED = {"select": "assay select", "shrink": "assay shrink"}  # by kind: what the run's own command does not make again
 
 
 def looked_at(path: Path) -> tuple[list[journal.Line], list[str]]:
     """The good lines of a run that somebody may be writing to, and what is damaged."""
-    bad = ""
     for _ in range(_TRIES):
         lines, good, size = journal.read(path / "journal.jsonl")
         bad = bad_guidance(path, lines)[1]
-        if not bad or journal.read(path / "journal.jsonl")[2] == size:
+        if good == size and not bad:
             break
-        bad = ""  # two more commits came and replaced what we looked for
+        time.sleep(_PAUSE)
+        if journal.read(path / "journal.jsonl")[1:] == (good, size):
+            break
+    else:  # a line was half there, or two more commits came and replaced what we looked for, again and again
+        bad, size = "", good
     kept = _good_lines(path, lines, [])
     return kept, _damage(path, lines, kept, good, size, bad)
 
@@ -85,14 +92,17 @@ def bad_guidance(path: Path, lines: Sequence[journal.Line]) -> tuple[int, str]:
 
 def bad_files(path: Path, lines: Sequence[journal.Line]) -> dict[str, str]:
     """The small files of a run that are not as they were written, and what is wrong with them."""
+    folders = {name: "a folder, not a file" for name in _SMALL if (path / name).is_dir()}
     if not lines:
-        return {}
+        return folders
     sealed = bool(lines[0].meta.get(SEALED))
-    bad = {}
-    for name in ("campaign.toml", "environment.json", "stats.json"):
+    bad = folders
+    for name in _SMALL:
         try:
             content = (path / name).read_bytes()
         except OSError:
+            if name in folders:
+                continue
             if name != "stats.json" and (sealed or name == "campaign.toml"):
                 bad[name] = "missing"
             continue
@@ -127,25 +137,47 @@ def repaired(path: Path, *, to_go_on: bool) -> tuple[list[journal.Line], list[st
     damage = _damage(path, lines, kept, good, size, bad)
     kept = kept[:whole]
     if len(kept) != len(lines):  # work is lost and done again: the time it took is not charged a second time
-        _logger.warning("run %s: %s; %d commits are done again", path.name, damage[-1], len(lines) - len(kept))
+        _logger.warning("run %s: %s; %s", path.name, damage[-1], _lost(lines[len(kept) :]))
         if (path / "stats.json").exists():
             set_aside(path, path / "stats.json")
-    other = (
-        sum(len(line.encode()) for line in lines) != good
-    )  # the same facts, written by another hand: line ends, spaces
+    # The same facts, written by another hand: line ends, spaces.
+    other = sum(len(line.encode()) for line in lines) != good
     if good != size or len(kept) != len(lines) or other:
         set_aside(path, log, copy=True)
         write_atomic(log, b"".join(line.encode() for line in kept))
     listed = {name for line in kept for name in line.files}
+    for folder in (*COMMITTED, GUIDANCE):
+        if (path / folder).is_file():
+            set_aside(path, path / folder)
     for folder in COMMITTED:
         for found in sorted((path / folder).rglob("*")):
             if found.is_file() and found.relative_to(path).as_posix() not in listed:
                 set_aside(path, found)
+        _clear_folders(path / folder)
     for name in (bad, *bad_files(path, lines)):
         if name and (path / name).exists():
             set_aside(path, path / name)
     _clear_temporary(path)
     return kept, damage
+
+
+def _clear_folders(folder: Path) -> None:
+    """Folders in one for files, empty now that files have been set aside: one may be in the way of a file."""
+    for found in sorted(folder.rglob("*"), reverse=True):
+        if found.is_dir():
+            try:
+                found.rmdir()
+            except OSError as error:
+                raise storage_error(error, found, 0) from error
+
+
+def _lost(lines: Sequence[journal.Line]) -> str:
+    """What becomes of commits that are cut off, in words."""
+    added = [kind for line in lines if (kind := str(line.meta.get("kind"))) in _ADDED]
+    told = [f"{len(lines) - len(added)} commits are done again"] if len(lines) > len(added) else []
+    for kind in sorted(set(added)):
+        told.append(f"{added.count(kind)} commits of {kind} are gone, {_ADDED[kind]} makes them again")
+    return "; ".join(told)
 
 
 def _clear_temporary(path: Path) -> None:

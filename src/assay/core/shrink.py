@@ -1,6 +1,7 @@
 """Shrinking: passes that take failing cases back towards their seeds for as long as they fail."""
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.core import ddmin
-from assay.core.amounts import AMOUNTS
+from assay.core.amounts import AMOUNTS, check_steps
 from assay.core.errors import UsageError
 from assay.core.questions import Ask, Outcome, Task
 from assay.core.specs import did_you_mean, steps, written
@@ -36,6 +37,8 @@ def passes_of(by: str, shape: tuple[int, ...]) -> tuple[Pass, ...]:
     chosen = steps((IMAGES if len(shape) == 3 else OTHERS) if by == "auto" else by)
     if not chosen:
         raise UsageError("name at least one pass: --by pixels")
+    if re.search(r"^\s*,|,\s*,|,\s*$", by):
+        raise UsageError(f"a pass is missing beside a comma of --by {by!r}")
     return tuple(_pass(name, params, shape) for name, params in chosen)
 
 
@@ -51,6 +54,8 @@ def _pass(name: str, params: dict[str, object], shape: tuple[int, ...]) -> Pass:
     if name in ("pixels", "blocks", "channels") and len(shape) != 3:
         raise UsageError(f"{name} are parts of images, and inputs of shape {shape} are none; take --by entries")
     told = allowed | params
+    if name == "line":
+        check_steps(told["steps"])
     inside = ", ".join(f"{key}={written(value)}" for key, value in told.items())
     text = f"{name}({inside})" if inside else name
     if name in AMOUNTS:

@@ -38,9 +38,14 @@ def runs_root() -> Path:
 
 def find_run(ref: str | Path) -> Path:
     """The folder of a run given by name or path."""
-    for path in (Path(ref), runs_root() / ref):
-        if (path / "journal.jsonl").is_file():
-            return path
+    places = (Path(ref), runs_root() / ref)
+    with suppress(OSError):  # a name that is too long, a folder that is not ours
+        for path in places:
+            if (path / "journal.jsonl").is_file():
+                return path
+        for path in places:
+            if (path / "campaign.toml").is_file():
+                raise UsageError(f"run {str(ref)!r} has no journal in {path}; the command that made it does it again")
     raise UsageError(f"no run {str(ref)!r}: neither a run folder nor a name below {runs_root()}")
 
 

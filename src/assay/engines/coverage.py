@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.chunks import Chunks
+from assay.core.deadline import limited
 from assay.core.environment import version_of
 from assay.core.errors import UsageError
 from assay.core.registry import bind
@@ -92,6 +93,7 @@ def _number(reached: Reached) -> str:
     return f"{reached.covered:g}" if reached.share is None else f"{reached.share:.4f}"
 
 
+@limited
 def coverage(
     model: Model | Callable[..., Any],
     data: str | Data,
@@ -107,13 +109,15 @@ def coverage(
     deterministic: bool = False,
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Covered:
     """What ``data`` cover in a model, by each of the criteria, in one forward pass for all of them.
 
     ``layers`` are auto, last, or patterns of names. Criteria that go by the range of neurons take it from ``training``,
     the training part of the same data set unless given. With ``siblings`` the neurons of those models count, too.
-    ``white_box`` opens an ONNX file, which otherwise only answers.
+    ``white_box`` opens an ONNX file, which otherwise only answers. A call of the model that takes longer than
+    ``call_timeout`` ends it.
     """
     criteria = {bound.text: bound() for bound in (bind("criterion", *step) for step in steps(by))}
     if not criteria:

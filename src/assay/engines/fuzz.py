@@ -98,6 +98,8 @@ def fuzz(
     check_curvature(curvature)
     if cases is not None and cases < 1:
         raise UsageError(f"cases {cases} must be at least 1")
+    if confirm:
+        Confirm.parse(confirm)  # before anything is loaded
     seeds_from = load_data(data, part="train", size=size)
     named = load_target(
         model,

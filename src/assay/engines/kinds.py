@@ -15,9 +15,10 @@ from assay.core.files import canonical_json, sha256
 from assay.core.store import Store
 from assay.engines.found import as_cases
 from assay.engines.lanes import NONFINITE
-from assay.engines.stored import identity_of, keeps_all
+from assay.engines.stored import fails_in, identity_of, keeps_all
 
 NO_NUMBER = -1  # the wrong class of a failure whose answer was NaN or infinite
+SAME_KIND = "same_kind"  # why a failure is left out: one of its kind is taken
 MANY = 20_000  # failures from which on the kinds are kept in the cache: fewer take no time
 
 
@@ -29,6 +30,11 @@ class Pair:
     predicted: int  # NO_NUMBER where the answer was none
     failures: int
     kinds: int
+
+    @property
+    def capped(self) -> bool:
+        """Whether no more kinds of these classes are told apart, so that there may be more."""
+        return self.kinds >= clusters.MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,11 @@ class Kinds:
                 "to": self.named(pair.predicted),
                 "failures": pair.failures,
                 "kinds": pair.kinds,
+                "capped": pair.capped,
             }
             for pair in self.pairs
         ]
-        return {"count": len(self), "pairs": told}
+        return {"count": len(self), "capped": any(pair.capped for pair in self.pairs), "pairs": told}
 
     def named(self, number: int) -> str:
         """The name of a class."""
@@ -86,18 +93,17 @@ def kinds_in(run: Store) -> Kinds | None:
 
     Of a run that keeps every case, those count that the target gives another class than their label.
     """
-    every = keeps_all(run)
     shards = {n: d for line in run.commits("fuzz") for n, d in line.files.items() if n.startswith("cases/")}
     if not shards:
         return None
 
     def made() -> dict[str, Tensor]:
-        return {"pairs": _counted(run, list(shards), every=every)}
+        return {"pairs": _counted(run, list(shards))}
 
     if run.totals("fuzz").get("failures", 0) < MANY:
         found = made()
     else:
-        setting = [clusters.CELLS, clusters.PARTS, clusters.ALIKE, clusters.MOST, every]
+        setting = [clusters.CELLS, clusters.PARTS, clusters.ALIKE, clusters.MOST, keeps_all(run)]
         key = sha256(canonical_json({"shards": shards, "setting": setting}).encode())
         found = remembered("kinds", key, made, lambda told: "pairs" in told and told["pairs"].shape[1:] == (4,))
     pairs = tuple(Pair(*row) for row in found["pairs"].tolist())
@@ -105,13 +111,12 @@ def kinds_in(run: Store) -> Kinds | None:
     return Kinds(pairs, tuple(named)) if pairs else None
 
 
-def _counted(run: Store, shards: list[str], *, every: bool) -> Tensor:
+def _counted(run: Store, shards: list[str]) -> Tensor:
     """For each pair of classes: the two, how many failures, how many kinds, (P, 4); most failures first."""
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for name in shards:
         cases = as_cases(run, name)
-        if every:
-            cases = cases[_predicted(cases.info) != cases.y]
+        cases = cases[fails_in(run, cases)]
         change = cases.x - cases.info["seed_x"]
         parts.append((cases.y, _predicted(cases.info), clusters.directions(change)))
     true, predicted, direction = (torch.cat(column) for column in zip(*parts, strict=True))

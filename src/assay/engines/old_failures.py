@@ -1,6 +1,8 @@
 """The failures that a run holds, each once, whatever kind of run it is."""
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -10,11 +12,25 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.ids import case_ids
 from assay.core.store import Store
 from assay.engines.found import as_cases
-from assay.engines.lanes import NONFINITE
 from assay.engines.shrinkings import load_shrunk
-from assay.engines.stored import failing, keeps_all, kind_of, round_folders, stored_cases
+from assay.engines.stored import failing, fails_in, kind_of, round_folders, stored_cases
+
+log = logging.getLogger("assay")
 
 KINDS = ("fuzz", "eval", "harden")
+
+
+def read_run(run: str | Path) -> Store:
+    """A run to read failures from, by name or folder; what of it is damaged is told."""
+    folder = store.read(store.find_run(run))
+    warn_of_damage(folder)
+    return folder
+
+
+def warn_of_damage(run: Store) -> None:
+    """Say what of a run is damaged."""
+    for what in run.damage:
+        log.warning("run %s: %s; what comes after it is left out", run.name, what)
 
 
 def old_failures(run: Store, *, flaky: bool = False, shrunk: int | None = None) -> Cases:
@@ -47,9 +63,7 @@ def _failing(run: Store) -> Iterator[Cases]:
         cases = failing(stored_cases(run))
     except NothingToTest:
         return
-    if keeps_all(run):  # a pool, of which some fail
-        cases = cases[(cases.info["pred"] != cases.y) | (cases.info["kind"] == NONFINITE)]
-    yield cases
+    yield cases[fails_in(run, cases)]
 
 
 def _flaky(run: Store) -> Iterator[Cases]:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from assay.core import environment, store
+from assay.core.deadline import limited
 from assay.core.files import canonical_json
 from assay.core.randomness import Stream
 from assay.core.store import Store
@@ -97,6 +98,7 @@ class Prioritised:
         }
 
 
+@limited
 def prioritise(
     model: Model,
     pool: str | Path | Data,
@@ -117,6 +119,7 @@ def prioritise(
     size: str = "",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Prioritised:
     """The tests of a pool in the order in which they should be looked at, by one or several methods.
@@ -130,7 +133,7 @@ def prioritise(
     A model that only answers is asked no more than it takes, and never more than ``queries`` times; ``ask`` says how
     ("rate=50, repeats=3"). Methods that work through a stand-in do not ask it about the pool: where labels are known it
     is asked last, to measure them, if ``measure`` and the budget allow it. ``run`` names the folder that keeps the
-    answers: the same call again asks nothing twice.
+    answers: the same call again asks nothing twice. A call of the model that takes longer than ``call_timeout`` fails.
     """
     count(k, 100, "-k")  # before the work, not after it
     methods = methods_of(by, layers, seed)

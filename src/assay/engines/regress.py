@@ -15,8 +15,8 @@ from assay.core.ids import case_ids
 from assay.core.journal import Line
 from assay.core.store import Store
 from assay.engines.compared import oracle_of, roles_of
-from assay.engines.old_failures import old_failures
-from assay.engines.replay import REPEATS, Failure, Judge, Progress, Replayed, by_label, fitted_to
+from assay.engines.old_failures import old_failures, read_run
+from assay.engines.replay import REPEATS, VERDICTS, Failure, Judge, Progress, Replayed, by_label, fitted_to
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -87,7 +87,7 @@ class _Work:
 
     def go(self, loading: Mapping[str, Any]) -> Replayed:
         lines = [] if self.keep is None else [x for x in self.keep.commits(KIND) if x.meta["number"] == self.number]
-        known = [failure for line in lines for failure in self._kept(line)]
+        known = [Failure(**row) for line in lines for row in _kept(self.keep, line)]
         if lines and len(known) == lines[0].meta["of"]:
             return self._told(lines[0].meta, known)
         run, cases = _failures(self.text)
@@ -115,11 +115,6 @@ class _Work:
     def _told(self, facts: Mapping[str, Any], failures: Sequence[Failure]) -> Replayed:
         return Replayed(facts["run"], self.model, facts["oracle"], REPEATS, facts["of"], tuple(failures))
 
-    def _kept(self, line: Line) -> Iterator[Failure]:
-        assert self.keep is not None  # whose line it is
-        for name in line.files:
-            yield from (Failure(**row) for row in json.loads(self.keep.file(name)))
-
     def _put(self, told: Replayed, start: int, ids: str) -> Replayed:
         """Put the failures from ``start`` on down for good."""
         if self.keep is not None:
@@ -131,11 +126,31 @@ class _Work:
         return told
 
 
+def verdicts_in(run: Store) -> list[dict[str, Any]]:
+    """What a saved evaluation keeps of old failures: for each run they are of, how many got which verdict."""
+    told: dict[int, dict[str, Any]] = {}
+    for line in run.commits(KIND):
+        none = dict.fromkeys(VERDICTS.values(), 0)
+        try:
+            facts = {"run": str(line.meta["run"]), "of": int(line.meta["of"])}
+            one = told.setdefault(int(line.meta["number"]), facts | none)
+            for row in _kept(run, line):
+                one[VERDICTS[row["verdict"]]] += 1
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"what run {run.name} says of old failures is not Assay's: {error!r:.60}") from error
+    return [one | {"complete": sum(one[name] for name in VERDICTS.values()) == one["of"]} for one in told.values()]
+
+
+def _kept(run: Store | None, line: Line) -> Iterator[dict[str, Any]]:
+    """The failures of a commit, as they were put down."""
+    assert run is not None  # whose line it is
+    for name in line.files:
+        yield from json.loads(run.file(name))
+
+
 def _failures(text: str) -> tuple[Store, Cases | None]:
     """The run of that name and its failures; None where it holds none."""
-    run = store.read(store.find_run(text))
-    for what in run.damage:
-        log.warning("run %s: %s; what comes after it is left out", run.name, what)
+    run = read_run(text)
     try:
         return run, old_failures(run)
     except NothingToTest:

@@ -1,6 +1,5 @@
 """Replaying: do the failures of a run still fail? Each is asked anew, alone, several times, and nothing is written."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.core import store
 from assay.core.cases import MINED, UNLABELLED, Cases, InputSpec, inside
 from assay.core.deadline import limited
 from assay.core.errors import BudgetSpent, Interrupted, ModelFailed, UsageError
@@ -21,7 +19,7 @@ from assay.core.units import count
 from assay.engines.asking import asked_of
 from assay.engines.compared import oracle_of, roles_of, siblings_given
 from assay.engines.lanes import NONFINITE
-from assay.engines.old_failures import old_failures
+from assay.engines.old_failures import old_failures, read_run
 from assay.engines.run_target import Deferred, Model, own_text, result_text, target_of
 from assay.engines.session import full_precision, session
 from assay.engines.shrunk import NO_CLASS, OF_THE_INPUT
@@ -32,10 +30,9 @@ from assay.subjects.asked import Anew, Asked
 from assay.subjects.bench import Bench, Data, class_places, fitted
 from assay.subjects.target import Target, require
 
-log = logging.getLogger("assay")
-
 REPEATS = 3
 STILL_FAILING, FIXED, FLAKY = "still failing", "fixed", "flaky"
+VERDICTS = {name: name.replace(" ", "_") for name in (STILL_FAILING, FIXED, FLAKY)}  # as JSON calls them
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -89,7 +86,7 @@ class Replayed:
     def counts(self) -> dict[str, int]:
         """How many got each verdict."""
         verdicts = [failure.verdict for failure in self.failures]
-        return {name.replace(" ", "_"): verdicts.count(name) for name in (STILL_FAILING, FIXED, FLAKY)}
+        return {key: verdicts.count(name) for name, key in VERDICTS.items()}
 
     def to_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {"run": self.run, "model": self.model, "oracle": self.oracle, "repeats": self.repeats}
@@ -138,9 +135,7 @@ def replay(
     """
     if isinstance(repeats, bool) or repeats < 1:
         raise UsageError(f"--repeats is how often each failure is asked, from 1 up, got {repeats!r}")
-    folder = store.read(store.find_run(run))
-    for what in folder.damage:
-        log.warning("run %s: %s; what comes after it is left out", folder.name, what)
+    folder = read_run(run)
     every = old_failures(folder, flaky=flaky, shrunk=shrunk)
     names = case_ids(every)
     wanted = rows_named(list(ids), names, f"run {folder.name}") if ids else list(range(len(names)))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from assay.core import store
 from assay.core.cases import Cases
+from assay.core.deadline import limited
 from assay.core.errors import AssayError, NothingToTest, UsageError
 from assay.core.files import sha256
 from assay.core.randomness import Stream
@@ -21,10 +22,10 @@ from assay.core.shards import decode, encode
 from assay.core.specs import Step, python_file, step
 from assay.core.store import Store
 from assay.core.units import count
-from assay.engines.kinds import one_of_each
+from assay.engines.kinds import SAME_KIND, one_of_each
 from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.session import session
-from assay.engines.stored import Pool, class_names, identity_of, keeps_all, kind_of, named_by_run, pool_of, stored_cases
+from assay.engines.stored import Pool, class_names, fails_in, identity_of, kind_of, named_by_run, pool_of, stored_cases
 from assay.recipes.recipe import ball_of
 from assay.stages.selectors.ranking import checked, scored
 from assay.subjects.bench import Bench, Data, fitted
@@ -65,6 +66,7 @@ class Selection:
         return f"<{len(self)} of {self.of} cases of {self.run.name} by {self.by}>"
 
 
+@limited
 def select(
     run: str | Path,
     *,
@@ -85,6 +87,7 @@ def select(
     queries: int | None = None,
     ask: str = "",
     white_box: bool = False,
+    call_timeout: str | float | None = None,
 ) -> Selection:
     """The ``k`` cases of a run that a selector picks, in its order; all of them where there are fewer.
 
@@ -96,7 +99,8 @@ def select(
     those of a saved evaluation, where its text does not find them: the seeds of its examples and the classes of a bare
     net. ``training`` are those the model was trained with, for selectors and scores that compare with them: the
     training part of the run's data set where they are not given. ``queries`` is the most inputs that the model may be
-    sent, ``ask`` says how ("rate=50, repeats=3"), ``white_box`` opens an ONNX file.
+    sent, ``ask`` says how ("rate=50, repeats=3"), ``white_box`` opens an ONNX file. A call of the model that takes
+    longer than ``call_timeout`` ends it.
     """
     count(k, 100, "-k")  # before the work, not after it
     chosen = bind("selector", *step(by), ball_of(eps, norm))
@@ -123,12 +127,11 @@ def select(
 def _distinct(run: Store, cases: Cases, pool: Pool) -> Pool:
     """One case of each kind; those of a pool that do not fail are of none."""
     some = cases[pool.rows]
-    fails = some.info["pred"] != some.y if keeps_all(run) else torch.ones(len(some), dtype=torch.bool)
-    rows = fails.nonzero().squeeze(1)
+    rows = fails_in(run, some).nonzero().squeeze(1)
     if not len(rows):
         raise NothingToTest(f"no case of run {run.name} fails, so that there are no kinds to pick from")
     kept = pool.rows[rows[one_of_each(some[rows])]].sort().values
-    counts = {"not failing": len(some) - len(rows), "of a kind that is there": len(rows) - len(kept)}
+    counts = {"not failing": len(some) - len(rows), SAME_KIND: len(rows) - len(kept)}
     more = {reason: pool.dropped.get(reason, 0) + count for reason, count in counts.items() if count}
     return Pool(kept, pool.dropped | more)
 

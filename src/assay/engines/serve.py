@@ -175,7 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._reply(self._server.questions.describe)
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_POST(self) -> None:
         self._reply(self._answered)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assay.core import store
 from assay.core.cases import Cases
+from assay.core.deadline import limited
 from assay.core.errors import BudgetSpent, NothingToTest, UsageError
 from assay.core.files import sha256
 from assay.core.registry import Bound
@@ -23,13 +24,13 @@ from assay.core.units import count
 from assay.engines.asking import asked_of
 from assay.engines.compared import oracle_of, roles_of, siblings_given
 from assay.engines.found import load_failures
-from assay.engines.kinds import one_of_each
+from assay.engines.kinds import SAME_KIND, one_of_each
 from assay.engines.run_target import Deferred, Model, target_of
 from assay.engines.select import load_selection
 from assay.engines.session import session
-from assay.engines.shrinkings import SIZES, Shrunk, kept, lines_of, scores_in
+from assay.engines.shrinkings import BEYOND_K, SIZES, Shrunk, kept, lines_of, scores_in
 from assay.engines.shrunk import shrunk
-from assay.engines.stored import keeps_all, kind_of
+from assay.engines.stored import fails_in, kind_of
 from assay.subjects.bench import Bench
 
 BLOCK = {"cpu": 256, "cuda": 2048}  # cases shrunk and committed together
@@ -38,6 +39,7 @@ KEPT = ("failing", "minimal", "questions", "pred", "ssim", "eight_bit")
 Progress = Callable[[Mapping[str, Any]], None]
 
 
+@limited
 def shrink(
     run: str | Path,
     *,
@@ -54,6 +56,7 @@ def shrink(
     std: tuple[float, ...] = (),
     queries: int | None = None,
     ask: str = "",
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Shrunk:
     """The failures of a fuzzing run with as little changed of their seeds as it takes to fail.
@@ -69,7 +72,8 @@ def shrink(
 
     A model that only answers is sent at most ``queries`` inputs, those of the run so far among them, and asked as
     ``ask`` says; both are the run's own unless given. Where the budget ends first, the blocks before are there and
-    ``complete`` is False; one that is spent before the first block raises ``BudgetSpent``.
+    ``complete`` is False; one that is spent before the first block raises ``BudgetSpent``. A call of the model that
+    takes longer than ``call_timeout`` ends it, and what was committed before is kept.
     """
     if k is not None:
         count(k, 100, "-k")  # before the work, not after it
@@ -115,14 +119,13 @@ def _chosen(
     counts = {}
     if distinct:
         before = len(rows)
-        if keeps_all(run):  # what does not fail is of no kind
-            rows = rows[every.info["pred"][rows] != every.y[rows]]
-            if not len(rows):
-                raise NothingToTest(f"no case of run {run.name} fails: nothing to shrink")
+        rows = rows[fails_in(run, every[rows])]  # what does not fail is of no kind
+        if not len(rows):
+            raise NothingToTest(f"no case of run {run.name} fails: nothing to shrink")
         rows = rows[one_of_each(every[rows])]
-        counts["of a kind that is there"] = before - len(rows)
+        counts[SAME_KIND] = before - len(rows)
     if k is not None:
-        counts["after the first"] = max(0, len(rows) - count(k, len(rows), "-k"))
+        counts[BEYOND_K] = max(0, len(rows) - count(k, len(rows), "-k"))
         rows = rows[: count(k, len(rows), "-k")]
     return rows, {reason: number for reason, number in counts.items() if number}
 

@@ -18,6 +18,7 @@ from assay.engines.found import load_failures
 from assay.engines.shrunk import OF_THE_INPUT
 from assay.engines.stored import class_names, identity_of
 
+BEYOND_K = "beyond_k"  # why a failure is left out: there were enough before it
 SIZES = tuple(f"{size}{when}" for size in ("changed", "l0", "l2", "linf") for when in ("_before", ""))
 
 
@@ -25,11 +26,11 @@ SIZES = tuple(f"{size}{when}" for size in ("changed", "l0", "l2", "linf") for wh
 class Shrunk:
     """The failures of a run made smaller, ``by`` these passes; those that fail no longer are not among the ``cases``.
 
-    ``of`` counts all that were looked at, ``failing`` those that fail on the model that was asked. ``files`` hold the
-    whole in the run; ``seconds`` are those of this call, None where it found everything there. Columns of the cases:
-    see ``assay.engines.shrunk``, and ``row``, the place among the run's own. ``queries`` counts what a model that only
-    answers was asked over all of the run; where its budget ended first, ``complete`` is False. ``left_out`` counts
-    failures of the run that were not looked at, by the reason.
+    ``of`` counts all that were looked at, of ``wanted`` that there are to look at, ``failing`` those that fail on the
+    model that was asked. ``files`` hold the whole in the run; ``seconds`` are those of this call, None where it found
+    everything there. Columns of the cases: see ``assay.engines.shrunk``, and ``row``, the place among the run's own.
+    ``queries`` counts what a model that only answers was asked over all of the run; where its budget ended first,
+    ``complete`` is False. ``left_out`` counts failures of the run that were not looked at, by the reason.
     """
 
     run: Path
@@ -37,12 +38,16 @@ class Shrunk:
     by: str
     cases: Cases
     of: int
+    wanted: int
     seconds: float | None
     classes: tuple[str, ...]
     files: tuple[str, ...]
-    complete: bool
     queries: Mapping[str, Any] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return self.of == self.wanted
 
     @property
     def new(self) -> bool:
@@ -85,13 +90,13 @@ def shrinkings(run: Store) -> list[dict[str, Any]]:
     return [one | {"complete": one["cases"] == one["of"]} for _, one in sorted(told.items())]
 
 
-def load_shrunk(run: Store, number: int) -> Shrunk:
-    """What a run keeps of a shrinking, by its number from 1."""
+def load_shrunk(run: Store, number: int, every: Cases | None = None) -> Shrunk:
+    """What a run keeps of a shrinking, by its number from 1, of ``every`` failure, where these are loaded already."""
     have = max((int(line.meta["number"]) for line in run.commits("shrink")), default=0)
     if not 1 <= number <= have:
         hint = f"its last one is {have}" if have else "make one with assay shrink"
         raise UsageError(f"run {run.name} has no shrinking {number}; {hint}")
-    return kept(run, number, load_failures(run))
+    return kept(run, number, load_failures(run) if every is None else every)
 
 
 def shrunk_of(run: Store, every: Cases, rows: Tensor) -> dict[int, Cases]:
@@ -118,10 +123,10 @@ def kept(run: Store, number: int, every: Cases, seconds: float | None = None) ->
         by=lines[0].meta["asked"]["by"],
         cases=cases[columns["failing"]],
         of=len(cases),
+        wanted=int(lines[0].meta["of"]),
         seconds=seconds,
         classes=class_names(run, every),
         files=files,
-        complete=len(cases) == int(lines[0].meta["of"]),
     )
 
 

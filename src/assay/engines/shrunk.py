@@ -39,10 +39,10 @@ def shrunk(
 
     ``by`` are passes, done one after another. ``blocks(side=4)``, ``pixels``, ``channels`` of images and ``entries`` of
     anything take parts of the change back; ``line(steps=10)`` makes all of it smaller, ``eight_bit`` lays it on the
-    levels that an image of 8 bits has. ``auto`` is blocks, pixels, line, 8 bits, or entries and line where inputs are
-    no images. A case keeps the class that the target gives it, unless ``any_failure`` will do. A case that does not
-    fail is left as it is, and so is one whose shrunk form fails no longer when it is asked anew in another batch.
-    ``budget`` is the most questions of a case. ``watch`` is told how many questions were asked each time.
+    levels that an image of 8 bits has. ``auto`` is 8 bits, blocks, pixels, line, 8 bits, or entries and line where
+    inputs are no images. A case keeps the class that the target gives it, unless ``any_failure`` will do. A case that
+    does not fail is left as it is, and so is one whose shrunk form fails no longer when it is asked anew in another
+    batch. ``budget`` is the most questions of a case. ``watch`` is told how many questions were asked each time.
 
     Columns: ``failing``, ``minimal`` (nothing that the last pass with parts goes by can be taken back), ``questions``,
     ``pred``, with ``eight_bit`` among the passes whether what an image of 8 bits holds of the case fails, and before

@@ -16,6 +16,7 @@ from assay.core.real import check_real
 from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
+from assay.engines.lanes import NONFINITE
 
 # What an identity must be for any work on the run: a journal from elsewhere may say anything.
 _KINDS: tuple[tuple[str, str, type], ...] = (
@@ -126,6 +127,14 @@ def only_trains(run: Store) -> bool:
 def keeps_all(run: Store) -> bool:
     """Whether its recipe keeps every case, so that what a fuzzing run calls failures is a pool."""
     return bool(identity_of(run).get("recipe", {}).get("oracle") == EVERY)
+
+
+def fails_in(run: Store, cases: Cases) -> Tensor:
+    """Which of these cases of a fuzzing run fail, (N,): all, or of a pool those with another class or no number."""
+    if not keeps_all(run):
+        return torch.ones(len(cases), dtype=torch.bool)
+    fails: Tensor = cases.info["pred"] != cases.y
+    return fails | (cases.info["kind"] == NONFINITE) if "kind" in cases.info else fails
 
 
 def class_names(run: Store, cases: Cases) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from assay.core import deadline
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
@@ -55,6 +56,7 @@ class Transfer:
         }
 
 
+@deadline.limited
 def transfer(
     models: Sequence[Any],
     data: str | Data,
@@ -69,11 +71,13 @@ def transfer(
     batch: int = BLOCK,
     device: str = "auto",
     deterministic: bool = False,
+    call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Transfer:
     """Attack every model and judge what comes out by every other; gradient attacks go on after their first success.
 
     ``ask`` says how those are asked that only answer; ``white_box`` opens those of them that are ONNX files.
+    One that takes longer than ``call_timeout`` for one call ends it.
     """
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):

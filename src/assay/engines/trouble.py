@@ -68,9 +68,12 @@ class Trouble:
         """End a run of a model that fails on most of it; when it ``ended``, of one that fails on all."""
         if not self.now or self.bad <= self.good or not (self.bad >= FEW or (ended and not self.good)):
             return
-        first = next((line.meta["error"] for line in self.folder.commits("fuzz") if "error" in line.meta), None)
+        before = [line.meta for line in self.folder.commits("fuzz") if "error" in line.meta]
+        first = before[0]["error"] if before else self.held[0][1]
+        seeds = sum(meta["counts"]["skipped"] for meta in before)
+        stay = f"; the {seeds} seeds that were skipped stay so, --fresh works them too" if seeds else ""
         raise ModelFailed(
             f"the model fails on {self.bad} of {self.bad + self.good} units of seeds, each tried twice: "
-            f"{first or self.held[0][1]}; mend it, or leave out the inputs it cannot take; what was committed is kept, "
-            "the same command goes on from there"
+            f"{first}; mend it, or leave out the inputs it cannot take; what was committed is kept, "
+            f"the same command goes on from there{stay}"
         )

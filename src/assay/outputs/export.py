@@ -20,6 +20,8 @@ from assay.core.ids import case_ids
 from assay.core.images import png
 from assay.core.specs import did_you_mean
 from assay.core.store import Store
+from assay.engines.found import load_failures
+from assay.engines.old_failures import warn_of_damage
 from assay.engines.select import load_selection
 from assay.engines.shrinkings import load_shrunk
 from assay.engines.stored import class_names, failing, stored_cases
@@ -29,6 +31,18 @@ log = logging.getLogger("assay")
 SUFFIXES = {"npz": ".npz", "parquet": ".parquet", "images": ""}
 FORMULA = tuple("=+-@")  # how a cell begins that is computed
 INDEX = ("id", "true", "predicted", "linf", "l2", "ssim", "seed", "file")
+
+
+class _Chosen(NamedTuple):
+    """The cases to write, the names of the classes, and texts for a column each."""
+
+    cases: Cases
+    classes: tuple[str, ...]
+    texts: dict[str, list[str]]
+
+    @staticmethod
+    def named(cases: Cases, classes: tuple[str, ...], **more: list[str]) -> "_Chosen":
+        return _Chosen(cases, classes, {"id": case_ids(cases), **more})
 
 
 class Exported(NamedTuple):
@@ -48,7 +62,8 @@ def export(
 ) -> Exported:
     """Write a run's failures, one of its selections or shrinkings, to a new file or folder; nothing is overwritten.
 
-    An ``.npz`` loads as data again, and so does a folder of images, in 8 bits a channel, as ``dir:PATH``.
+    An ``.npz`` loads as data again, and so does a folder of images, in 8 bits a channel, as ``dir:PATH``. Shrunk cases
+    have a column ``of``: the id of the failure that each was made of.
     """
     if to not in SUFFIXES:
         raise UsageError(f"unknown format {to!r}; {did_you_mean(to, SUFFIXES)}")
@@ -59,9 +74,9 @@ def export(
     some = "".join(f"-{name}-{number:03d}" for name, number in parts if number is not None)
     default = f"{folder.path.resolve().name}{some}{SUFFIXES[to] or '-images'}"
     path = check_place(out or default, to, folder.path)
-    for what in folder.damage:
-        log.warning("run %s: %s; what comes after it is left out", folder.name, what)
-    cases, classes = _chosen(folder, selected, shrunk)
+    warn_of_damage(folder)
+    chosen = _chosen(folder, selected, shrunk)
+    cases = chosen.cases
     given = cases.info.get("labelled")
     if given is not None and not bool(given.all()):
         log.warning(
@@ -73,28 +88,28 @@ def export(
     try:
         with tempfile.TemporaryDirectory(prefix=".assay-", dir=path.parent) as beside:
             made = Path(beside) / path.name
-            _WRITERS[to](made, cases, classes)
+            _WRITERS[to](made, chosen)
             made.rename(path)
     except OSError as error:
         raise storage_error(error, path, 0) from error
     return Exported(path, len(cases))
 
 
-def _chosen(run: Store, selected: int | None, shrunk: int | None) -> tuple[Cases, tuple[str, ...]]:
-    """The cases to write, and the names of the classes."""
+def _chosen(run: Store, selected: int | None, shrunk: int | None) -> _Chosen:
     if shrunk is not None:
-        made = load_shrunk(run, shrunk)
+        failures = load_failures(run)
+        made = load_shrunk(run, shrunk, failures)
         if not len(made):
             raise NothingToTest(f"no case of shrinking {shrunk} of run {run.name} fails")
-        return made.cases, made.classes
+        return _Chosen.named(made.cases, made.classes, of=case_ids(failures[made.cases.info["row"]]))
     if selected is not None:
         picked = load_selection(run, selected)
-        return picked.cases, picked.classes
+        return _Chosen.named(picked.cases, picked.classes)
     every = stored_cases(run)
     cases = failing(every)
     if not len(cases):
         raise NothingToTest(f"run {run.name} holds no failures")
-    return cases, class_names(run, every)
+    return _Chosen.named(cases, class_names(run, every))
 
 
 def format_of(out: str) -> str:
@@ -129,16 +144,18 @@ def _columns(cases: Cases) -> dict[str, Tensor]:
     return plain | {name: others[:, i] for i, name in enumerate(names)}
 
 
-def _npz(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
+def _npz(path: Path, chosen: _Chosen) -> None:
+    cases = chosen.cases
     arrays = {"x": cases.x, "y": cases.y, "origin": cases.origin, **_columns(cases)}
     if "seed_x" in cases.info:
         arrays["seed_x"] = cases.info["seed_x"]
     told: dict[str, Any] = {name: tensor.numpy() for name, tensor in arrays.items()}
-    told |= {"id": np.array(case_ids(cases)), "classes": np.array(classes)}
+    told |= {name: np.array(column) for name, column in chosen.texts.items()} | {"classes": np.array(chosen.classes)}
     np.savez(path, **told)
 
 
-def _parquet(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
+def _parquet(path: Path, chosen: _Chosen) -> None:
+    cases = chosen.cases
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -149,40 +166,54 @@ def _parquet(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
         rows = x.flatten(1)
         return pa.FixedSizeListArray.from_arrays(pa.array(rows.flatten().numpy()), rows.shape[1])
 
-    columns = {"id": pa.array(case_ids(cases)), "x": flat(cases.x)}
+    columns = {name: pa.array(column) for name, column in chosen.texts.items()} | {"x": flat(cases.x)}
     columns |= {"seed_x": flat(cases.info["seed_x"])} if "seed_x" in cases.info else {}
     plain = {"y": cases.y, "origin": cases.origin, **_columns(cases)}
     columns |= {name: pa.array(column.numpy()) for name, column in plain.items()}
-    facts = json.dumps({"shape": list(cases.x.shape[1:]), "classes": list(classes)})
+    facts = json.dumps({"shape": list(cases.x.shape[1:]), "classes": list(chosen.classes)})
     pq.write_table(pa.table(columns).replace_schema_metadata({"assay": facts}), path)
 
 
-def _images(path: Path, cases: Cases, classes: tuple[str, ...]) -> None:
+def _images(path: Path, chosen: _Chosen) -> None:
+    cases, classes = chosen.cases, chosen.classes
     if cases.x.dim() != 4 or cases.x.shape[1] not in (1, 3):
         raise UsageError(f"cases of shape {tuple(cases.x.shape[1:])} are no images; export them with --to npz")
-    if bool(((cases.x * 255).round() / 255 - cases.x).abs().max() > 1e-4):
+    if "eight_bit" in cases.info:
+        sure = int(cases.info["eight_bit"].sum())
+        log.info("%d of %d cases were checked to fail as images of 8 bits%s", sure, len(cases), _rest(sure, len(cases)))
+    elif bool(((cases.x * 255).round() / 255 - cases.x).abs().max() > 1e-4):
         log.info("PNG rounds to 8 bits a channel, after which a case may fail no longer; --to npz keeps it exactly")
     folders = _folders(classes)
     path.mkdir()
     files = []
-    for x, y, name in zip(cases.x, cases.y.tolist(), case_ids(cases), strict=True):
+    for x, y, name in zip(cases.x, cases.y.tolist(), chosen.texts["id"], strict=True):
         file = f"{folders[y]}/{name}.png"
         (path / folders[y]).mkdir(exist_ok=True)
         if not (path / file).exists():  # equal cases are one picture
             (path / file).write_bytes(png(x))
         files.append(file)
     with (path / "index.csv").open("w", newline="", encoding="utf-8") as out:
-        csv.writer(out).writerows([INDEX, *_index(cases, classes, files)])
+        csv.writer(out).writerows(_index(chosen, files))
 
 
-def _index(cases: Cases, classes: tuple[str, ...], files: list[str]) -> Iterable[tuple[Any, ...]]:
+def _rest(sure: int, count: int) -> str:
+    return "" if sure == count else "; the others may fail no longer, --to npz keeps them exactly"
+
+
+def _index(chosen: _Chosen, files: list[str]) -> Iterable[tuple[Any, ...]]:
+    """The lines of the table of images."""
+    cases, classes = chosen.cases, chosen.classes
+
     def column(name: str) -> list[Any]:
         return cases.info[name].tolist() if name in cases.info else [""] * len(cases)
 
     names = [*map(csv_text, classes), "unlabelled"]  # a label of -1 reads the last one
     true, predicted = ([names[y] for y in part.tolist()] for part in (cases.y, cases.info.get("pred", cases.y)))
     sizes = (column(name) for name in ("linf", "l2", "ssim"))
-    return zip(case_ids(cases), true, predicted, *sizes, cases.origin.tolist(), files, strict=True)
+    more = {name: column for name, column in chosen.texts.items() if name != "id"}
+    yield (*INDEX, *more)
+    rest = (*sizes, cases.origin.tolist(), files, *more.values())
+    yield from zip(chosen.texts["id"], true, predicted, *rest, strict=True)
 
 
 def csv_text(text: str) -> str:

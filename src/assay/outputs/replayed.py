@@ -1,9 +1,13 @@
 """What became of old failures, as tables for people."""
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
 from rich.table import Table
 
 from assay.engines.regress import Regressed
-from assay.engines.replay import Replayed
+from assay.engines.replay import VERDICTS, Replayed
 from assay.outputs.screen import plain
 
 ROWS = 20  # failures in a table
@@ -36,6 +40,21 @@ def regress_table(told: Regressed) -> Table:
         cells = (len(run), counts["fixed"], counts["still_failing"], counts["flaky"])
         table.add_row(plain(run.run), *map(str, cells))
     return table
+
+
+def regress_lines(told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a saved evaluation keeps of old failures, a line a run."""
+    return [
+        f"{one['of']} of {_place(one['run'])}: {_counts({name: one[name] for name in VERDICTS.values()})}"
+        + ("" if one["complete"] else "; the same command goes on")
+        for one in told
+    ]
+
+
+def _place(text: str) -> str:
+    """A path as it is from here, where it lies below."""
+    path, here = Path(text), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else text
 
 
 def _counts(counts: dict[str, int]) -> str:

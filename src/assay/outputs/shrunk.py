@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assay.engines.shrinkings import Shrunk
+from assay.engines.kinds import SAME_KIND
+from assay.engines.shrinkings import BEYOND_K, Shrunk
 from assay.outputs.screen import Lines
 
 PAIRS = 5  # of classes that a line of kinds names
@@ -59,7 +60,7 @@ def shrunk_facts(made: Shrunk) -> dict[str, str]:
         **({} if made.seconds is None else {"seconds": f"{made.seconds:.1f}"}),
     }
     if told["left_out"]:
-        facts["left out"] = ", ".join(f"{number} {reason}" for reason, number in told["left_out"].items())
+        facts["left out"] = left_out(told["left_out"], made.wanted)
     if told["seed_fails"]:
         facts["nothing left"] = f"{told['seed_fails']}: their seed itself fails in the same way"
     rest = f" and {len(made.files) - 1} more" if len(made.files) > 1 else ""
@@ -67,14 +68,29 @@ def shrunk_facts(made: Shrunk) -> dict[str, str]:
     return facts
 
 
+def left_out(counts: Mapping[str, int], first: int = 0) -> str:
+    """Why failures were not looked at, in words; where there were enough, ``first`` of them are taken.
+
+    >>> left_out({"same_kind": 206, "beyond_k": 56}, 5)
+    '206 like one that was taken, 56 beyond the first 5'
+    """
+    words = {SAME_KIND: "like one that was taken", BEYOND_K: f"beyond the first {first}"}
+    return ", ".join(f"{count} {words.get(reason, reason)}" for reason, count in counts.items())
+
+
 def kinds_facts(told: Mapping[str, Any] | None) -> dict[str, str]:
     """How many kinds of failures there are, and of which classes; nothing where there is no failure."""
     if told is None:
         return {}
     pairs = told["pairs"]
-    named = [f"{one['from']} → {one['to']}: {one['failures']} of {_kinds(one['kinds'])}" for one in pairs[:PAIRS]]
+    named = [f"{one['from']} → {one['to']}: {one['failures']} of {_kinds(one)}" for one in pairs[:PAIRS]]
     more = [f"{len(pairs) - PAIRS} more pairs of classes"] if len(pairs) > PAIRS else []
-    return {"kinds of failures": Lines.of([str(told["count"]), *named, *more])}
+    return {"kinds of failures": Lines.of([kinds_count(told), *named, *more])}
+
+
+def kinds_count(told: Mapping[str, Any]) -> str:
+    """How many kinds there are in all."""
+    return f"{told['count']}{' or more' if told['capped'] else ''}"
 
 
 def shrinkings_facts(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -86,5 +102,5 @@ def shrinkings_facts(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _kinds(count: int) -> str:
-    return f"{count} kind{'s' if count != 1 else ''}"
+def _kinds(pair: Mapping[str, Any]) -> str:
+    return f"{pair['kinds']}{' or more' if pair['capped'] else ''} kind{'s' if pair['kinds'] != 1 else ''}"

@@ -9,9 +9,11 @@ from assay.core.lock import holder
 from assay.core.store import Store
 from assay.engines.found import summary
 from assay.engines.kinds import kinds_in
+from assay.engines.regress import verdicts_in
 from assay.engines.shrinkings import shrinkings
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
+from assay.outputs.replayed import regress_lines
 from assay.outputs.screen import Lines
 from assay.outputs.seeding import opinion_facts, seeding_facts
 from assay.outputs.shrunk import kinds_facts, shrinkings_facts
@@ -20,7 +22,8 @@ from assay.outputs.trouble import skipped_facts, stability_facts
 from assay.outputs.verdicts import outcome, verdict_cells
 
 MADE = {"original": " (the original)", "resistant": " (the resistant model)", "trained": " (trained)"}
-WORDED = ("models", "opinions", "seeding", "stability", "skipped_because", "kinds", "shrunk")  # told to people in words
+WORDED = ("models", "opinions", "seeding", "stability", "skipped_because", "kinds", "shrunk", "regress")  # in words
+DISTINCT = "distinct by seed and class"
 
 
 def run_status(run: Store) -> dict[str, Any]:
@@ -44,6 +47,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "stability": found.stability,
         "kinds": None if kinds is None else kinds.to_json(),
         "shrunk": shrinkings(run),
+        "regress": verdicts_in(run),
         "opinions": found.opinions,
         "seeding": found.seeding,
         "rounds": [_numbers(line.meta) for line in run.commits("round")],
@@ -94,11 +98,14 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     shown = {k: v for k, v in told.items() if v not in (None, [], {}) and k not in ("run", "holder", *WORDED)}
     if shown.pop("every", False) and "failures" in shown:  # a pool, not failures
         shown = _pool(shown)
+    shown = {DISTINCT if name == "distinct" else name: value for name, value in shown.items()}
     shown["alive"] = f"yes, process {holder_['pid']} on {holder_['host']}" if told["alive"] else "no"
     shown |= skipped_facts(shown.pop("skipped", 0), told["skipped_because"]) | stability_facts(told["stability"])
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
     shown |= kinds_facts(told["kinds"]) | shrinkings_facts(told["shrunk"])
+    if told["regress"]:
+        shown["old failures"] = Lines.of(regress_lines(told["regress"]))
     if told["coverage"] is not None:
         del shown["coverage"]
         shown |= coverage_facts(told["coverage"])

@@ -58,12 +58,16 @@ def evaluation_table(result: Evaluation) -> Table:
 
 
 def asked_line(queries: Mapping[str, Any]) -> str:
-    """What a black box was asked, in words."""
-    limit = "" if queries["limit"] is None else f" of {queries['limit']}"
-    parts = {"again after a fault": queries["retries"], "repeats": queries["repeats"]}
+    """What a black box was asked, in words.
+
+    >>> asked_line({"asked": 3, "limit": 3, "retries": 0, "repeats": 2})
+    'asked: 3 of at most 3 inputs, among them 2 repeats'
+    """
+    limit = "" if queries["limit"] is None else f" of at most {queries['limit']}"
+    parts = {"sent again after a fault": queries["retries"], "repeats": queries["repeats"]}
     inside = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
     unsteady = queries.get("unsteady", 0)
-    told = f"asked: {queries['asked']}{limit} inputs{f' ({inside})' if inside else ''}"
+    told = f"asked: {queries['asked']}{limit} inputs{f', among them {inside}' if inside else ''}"
     return told + (f"; {unsteady} got answers that disagree" if unsteady else "")
 
 

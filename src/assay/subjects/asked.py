@@ -13,6 +13,7 @@ from torch import Tensor
 from assay.core.cases import InputSpec
 from assay.core.errors import BudgetSpent, UsageError
 from assay.subjects.answer_book import AnswerBook, Rows, content_key
+from assay.subjects.passed_on import PassedOn
 from assay.subjects.queries import Queries, Why
 from assay.subjects.target import Need, Target
 
@@ -193,32 +194,15 @@ class Asked:
         return mean
 
 
-class Anew:
+class Anew(PassedOn):
     """A target whose every question is sent, be its answer known or not: for who asks whether answers have changed."""
 
     def __init__(self, target: Asked) -> None:
-        self.target = target
-
-    @property
-    def spec(self) -> InputSpec:
-        return self.target.spec
-
-    @property
-    def gives(self) -> frozenset[Need]:
-        return self.target.gives
-
-    @property
-    def device(self) -> torch.device:
-        return self.target.device
-
-    def ready(self) -> AbstractContextManager[object]:
-        return self.target.ready()
-
-    def fingerprint(self) -> str:
-        return self.target.fingerprint()
+        super().__init__(target)
+        self.asked = target
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.target.anew(x)
+        return self.asked.anew(x)
 
 
 def log_probabilities(scores: Tensor, *, mean: bool = False) -> Tensor:

@@ -34,6 +34,7 @@ def test_a_beginning_names_a_case_and_each_is_taken_once() -> None:
     assert rows_named(["ffff", "abcd0"], ids, "run r") == [2, 0]
     assert rows_named(["abcd", "abcd0000"], ids, "run r") == [0]
     assert rows_named(ids, ids, "run r") == [0, 1, 2]
+    assert rows_named(["FFFF", "Abcd0"], ids, "run r") == [2, 0], "in capitals too"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """One writer per folder, and the others are told who it is."""
 
+import fcntl
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from assay.core import lock
 from assay.core.errors import StorageError, UsageError
 from assay.core.lock import FOREIGN_SECONDS, folder_lock, holder, keep_alive
 
@@ -102,6 +105,43 @@ def test_a_sign_of_life_moves_the_clock_of_the_file(tmp_path: Path) -> None:
         os.utime(tmp_path / "LOCK", (1.0, 1.0))
         keep_alive(handle)
         assert (tmp_path / "LOCK").stat().st_mtime > 1_000_000.0
+
+
+def test_a_holder_gives_signs_of_life_however_long_its_step_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_BEAT_SECONDS", 0.01)
+    with folder_lock(tmp_path):
+        for _ in range(2):
+            os.utime(tmp_path / "LOCK", (1.0, 1.0))
+            until = time.monotonic() + 10
+            while (moved := (tmp_path / "LOCK").stat().st_mtime) == 1.0 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert moved > 1_000_000.0
+    os.utime(tmp_path / "LOCK", (1.0, 1.0))
+    time.sleep(0.05)
+    assert (tmp_path / "LOCK").stat().st_mtime == 1.0, "it ends with the lock"
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["made anew", "gone"])
+def test_a_lock_file_that_went_while_it_was_locked_is_no_lock(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was given up between our opening it and our locking it: who comes next would lock another file."""
+    path, real, calls = tmp_path / "LOCK", fcntl.flock, []
+
+    def flock(handle: int, how: int) -> None:
+        real(handle, how)
+        calls.append(handle)
+        if len(calls) == 1:
+            path.rename(tmp_path / "old")  # kept, so that its number is not given to the new one
+            if again:
+                path.touch()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with folder_lock(tmp_path) as handle:
+        assert os.fstat(handle).st_ino == path.stat().st_ino
+        assert holder(tmp_path) is not None
 
 
 def test_no_file_descriptor_is_lost(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,22 @@ def test_a_run_is_found_by_name_and_by_path() -> None:
     assert find_run(path) == path
     with pytest.raises(UsageError, match="no run 'b'"):
         find_run("b")
+    with pytest.raises(UsageError, match="no run 'bbb"):
+        find_run("b" * 5000)
+    (path / "journal.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"run 'a' has no journal in .*; the command that made it does it again"):
+        find_run("a")
+
+
+def test_a_folder_that_the_system_does_not_let_us_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_commits()
+
+    def scandir(folder: str) -> None:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        read(path)
 
 
 # The configuration.
@@ -520,6 +537,67 @@ def test_reading_shows_the_good_part_names_the_damage_and_never_writes() -> None
 def test_reading_a_folder_that_is_no_run(tmp_path: Path) -> None:
     assert len(read(tmp_path / "nowhere").lines) == 0
     assert not (tmp_path / "nowhere").exists()
+
+
+def guide(run: Store) -> None:
+    """A commit as fuzzing makes it: what is covered lies in one of two files, written in turn."""
+    name, content = f"{len(run.lines) % 2}", b"covered at %d" % len(run.lines)
+    disk.make_folder(run.path / repair.GUIDANCE)
+    disk.write_atomic(run.path / repair.GUIDANCE / name, content)
+    run.commit({}, kind="fuzz", guidance={"file": name, "sha256": disk.sha256(content)})
+
+
+@pytest.mark.parametrize("busy", [1, 1000], ids=["once", "all the time"])
+def test_guidance_that_is_replaced_while_we_look_is_no_damage(busy: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = repair.bad_guidance, []
+    with opened("a", CONFIG, ENVIRONMENT) as run:
+        guide(run)
+        guide(run)
+
+        def late(path: Path, lines: list[Line]) -> tuple[int, str]:
+            calls.append(path)
+            if len(calls) <= busy:  # the writer is faster
+                guide(run)
+                guide(run)
+            return real(path, lines)
+
+        monkeypatch.setattr(repair, "bad_guidance", late)
+        found = read(run.path)
+        assert found.damage == []
+        assert len(calls) == min(busy + 1, 5)
+        assert len(found.lines) == 1 + 2 * len(calls)
+
+
+def test_guidance_that_is_damaged_is_named() -> None:
+    with opened("a", CONFIG, ENVIRONMENT) as run:
+        guide(run)
+        guide(run)
+    flip(run.path / "guidance" / "0")
+    assert read(run.path).damage == ["guidance/0: missing or changed since it was committed"]
+
+
+def test_a_line_that_is_half_there_while_we_look_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_commits()
+    line = Line(4, {}, {"kind": "note"}).encode()
+    with (path / "journal.jsonl").open("ab", buffering=0) as log:
+        log.write(line[:20])
+        assert read(path).damage == ["journal.jsonl: 20 bytes after line 4 are not valid"], "nobody goes on with it"
+        monkeypatch.setattr(time, "sleep", lambda _: log.write(line[20:]))
+        found = read(path)
+    assert found.damage == []
+    assert len(found.lines) == 5
+
+
+def test_the_time_that_lost_work_took_is_set_aside() -> None:
+    path = three_commits()
+    with continued(path) as run:
+        run.write_stats({"elapsed": 1.5})
+    with opened("a", CONFIG, ENVIRONMENT) as run:
+        assert run.stats() == {"elapsed": 1.5}, "where nothing is lost it stays"
+    flip(path / "cases/1")
+    with opened("a", CONFIG, ENVIRONMENT) as run:
+        assert run.stats() == {}
+    assert b'"elapsed"' in (path / "quarantine/stats.json.1").read_bytes()
 
 
 # Numbers for the screen.

@@ -106,6 +106,11 @@ def test_the_same_command_again_adds_nothing() -> None:
     assert again.failures == first.failures
 
 
+def test_repeats_that_cannot_be_are_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(UsageError, match="--confirm is K/N"):
+        fuzz("noise", "lenet5@nowhere.safetensors", "nowhere.npz", eps=0.1, confirm="5/4")
+
+
 def test_another_configuration_is_refused_with_the_difference() -> None:
     fuzz("noise", Threshold(), seeds(), run="a", eps=0.1)
     with pytest.raises(UsageError, match=r"recipe\.mutate: noise\(eps=0\.1, norm=linf\) in the run, noise\(eps=0\.2"):

@@ -9,14 +9,18 @@ import torch
 from torch import Tensor, nn
 
 import assay
-from assay.core import store
+from assay.core import clusters, store
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.engines import kinds as module
 from assay.engines.found import Found, load_failures
-from assay.engines.kinds import kinds_in, kinds_of, one_of_each
+from assay.engines.kinds import Kinds, Pair, kinds_in, kinds_of, one_of_each
+from assay.engines.lanes import NONFINITE
+from assay.engines.old_failures import old_failures
+from assay.engines.stored import fails_in
+from assay.outputs.shrunk import kinds_facts, shrunk_facts
 from assay.outputs.status import readable, run_status
 from assay.subjects.bench import Data
 
@@ -83,10 +87,12 @@ def test_status_json_and_the_run_tell_the_same_and_selections_take_one_of_each(d
     assert [pair.failures for pair in kinds.pairs] == sorted((pair.failures for pair in kinds.pairs), reverse=True)
     status = run_status(store.read(digits_run.run))
     assert status["kinds"] == kinds.to_json() == told(digits_run.run)
-    assert readable(status)["kinds of failures"].startswith(f"{len(kinds)}\n")
+    shown = readable(status)
+    assert shown["kinds of failures"].startswith(f"{len(kinds)}\n")
+    assert (shown["distinct by seed and class"], "distinct" in shown) == (str(digits_run.distinct), False)
     picked = assay.select("digits", by="random", k=10_000, distinct=True)
     assert len(picked) == picked.of == len(kinds)
-    assert picked.dropped == {"of a kind that is there": len(failures) - len(kinds)}
+    assert picked.dropped == {"same_kind": len(failures) - len(kinds)}
     rows = decode((digits_run.run / picked.file).read_bytes())["rows"]
     assert sorted(kinds_of(failures)[rows].tolist()) == list(range(len(kinds)))
     assert len(assay.select("digits", by="random", k=10_000)) == len(failures), "another selection"
@@ -109,21 +115,43 @@ def test_kinds_of_many_failures_are_kept_in_the_cache(digits_run: Found, monkeyp
     calls = []
     counted = module._counted
 
-    def watched(run: Store, shards: list[str], *, every: bool) -> Tensor:
+    def watched(run: Store, shards: list[str]) -> Tensor:
         calls.append(run.name)
-        return counted(run, shards, every=every)
+        return counted(run, shards)
 
     monkeypatch.setattr(module, "_counted", watched)
     assert [told(digits_run.run) for _ in range(3)] == [expected] * 3
     assert calls == ["digits"]
 
 
-def test_answers_that_are_no_number_are_a_wrong_class_of_their_own() -> None:
-    class Odd(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            lead = x.flatten(1).mean(1) - 0.5
-            return torch.stack([-lead, torch.where(lead > 0.05, torch.nan, lead)], 1)
+class Odd(nn.Module):
+    """Goes by how light an image is; where it is lighter still, the second score is no number, and the argmax 1."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        lead = x.flatten(1).mean(1) - 0.5
+        return torch.stack([-lead, torch.where(lead > 0.05, torch.nan, lead)], 1)
+
+
+def test_of_a_pool_answers_without_a_number_fail_though_their_argmax_is_the_label() -> None:
+    cases = Cases.of(torch.full((10, 1, 4, 4), 0.54), torch.ones(10, dtype=torch.int64))
+    data = Data("light", cases, InputSpec((1, 4, 4), (0.0, 1.0), ("a", "b")))
+    changes = {"oracle": "every", "schedule": "per_seed(steps=20, failures=20)"}
+    found = assay.fuzz("noise", Odd(), data, run="pool", eps=0.3, changes=changes)
+    pool = load_failures(store.read(found.run))
+    odd = pool.info["kind"] == NONFINITE
+    assert 0 < int(odd.sum()) < len(pool)
+    assert bool((pool.info["pred"] == pool.y)[odd].all()), "by their argmax they would be right"
+    fail = int((odd | (pool.info["pred"] != pool.y)).sum())
+    run = store.read(found.run)
+    assert int(fails_in(run, pool).sum()) == fail == len(old_failures(run))
+    kinds = told(found.run)
+    assert {pair["to"] for pair in kinds["pairs"]} == {"a", "no number"}
+    assert sum(pair["failures"] for pair in kinds["pairs"]) == fail
+    assert assay.select("pool", by="random", k=10_000, distinct=True).of == kinds["count"]
+    assert found.shrink(model=Odd(), by="pixels").of == kinds["count"]
+
+
+def test_answers_that_are_no_number_are_a_wrong_class_of_their_own() -> None:
     seeds = torch.full((20, 1, 4, 4), 0.49)
     data = Data(
         "flat", Cases.of(seeds, torch.zeros(20, dtype=torch.int64)), InputSpec((1, 4, 4), (0.0, 1.0), ("a", "b"))
@@ -151,7 +179,19 @@ def test_a_found_run_shrinks_one_of_each_kind(digits_run: Found) -> None:
     made = digits_run.shrink(k=6)
     assert (made.of, made.number) == (6, 1)
     assert made.left_out == {
-        "of a kind that is there": digits_run.failures - len(kinds),
-        "after the first": len(kinds) - 6,
+        "same_kind": digits_run.failures - len(kinds),
+        "beyond_k": len(kinds) - 6,
     }
-    assert digits_run.shrink(k=3, distinct=False).left_out == {"after the first": digits_run.failures - 3}
+    words = f"{digits_run.failures - len(kinds)} like one that was taken, {len(kinds) - 6} beyond the first 6"
+    assert shrunk_facts(made)["left out"] == words
+    assert digits_run.shrink(k=3, distinct=False).left_out == {"beyond_k": digits_run.failures - 3}
+
+
+def test_where_no_more_kinds_are_told_apart_that_is_said() -> None:
+    most = clusters.MOST
+    told = Kinds((Pair(0, 1, 900, most), Pair(1, 0, 40, most - 1)), ("a", "b")).to_json()
+    assert [pair["capped"] for pair in told["pairs"]] == [True, False]
+    assert (told["count"], told["capped"]) == (2 * most - 1, True)
+    lines = kinds_facts(told)["kinds of failures"].split("\n")
+    assert lines == ["63 or more", "a → b: 900 of 32 or more kinds", "b → a: 40 of 31 kinds"]
+    assert Kinds((Pair(1, 0, 40, most - 1),), ("a", "b")).to_json()["capped"] is False

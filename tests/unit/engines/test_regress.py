@@ -20,6 +20,8 @@ from assay.engines.evaluate import evaluate
 from assay.engines.evaluation import Evaluation
 from assay.engines.found import load_failures
 from assay.engines.old_failures import old_failures
+from assay.outputs.report.build import report
+from assay.outputs.status import readable, run_status
 from assay.subjects.sources.load import load_target
 from commands import tree
 
@@ -103,6 +105,28 @@ def test_what_a_saved_evaluation_keeps_is_neither_asked_again_nor_changed(first:
         evaluate(digits_model, DATA, **SUITE, regress=["more"], save="kept")
     with pytest.raises(UsageError, match=r"regress\.runs"):
         evaluate(digits_model, DATA, **SUITE, save="kept")
+
+
+def test_status_and_report_tell_what_became_of_them(first: Cases, digits_model: str) -> None:
+    assay.fuzz("noise", digits_model, "digits/train[:5]", run="clean", eps=0.0001)
+    evaluate(digits_model, DATA, **SUITE, regress=["first", "clean"], save="kept")
+    told = run_status(store.read(RUNS / "kept"))
+    counts = {"of": len(first), "still_failing": len(first), "fixed": 0, "flaky": 0, "complete": True}
+    none = {"of": 0, "still_failing": 0, "fixed": 0, "flaky": 0, "complete": True}
+    paths = [str(RUNS.resolve() / name) for name in ("first", "clean")]
+    assert told["regress"] == [{"run": paths[0], **counts}, {"run": paths[1], **none}]
+    lines = [
+        f"{len(first)} of runs/first: {len(first)} still failing, 0 fixed, 0 flaky",
+        "0 of runs/clean: 0 still failing, 0 fixed, 0 flaky",
+    ]
+    assert readable(told)["old failures"] == "\n".join(lines)
+    page = report("kept").read_text()
+    assert all(f"<li>{line}</li>" in page for line in lines)
+    assert "No failure was found" not in page
+    evaluate(digits_model, DATA, **SUITE, save="plain")
+    plain = run_status(store.read(RUNS / "plain"))
+    assert plain["regress"] == []
+    assert not {"regress", "old failures"} & readable(plain).keys()
 
 
 def test_it_goes_on_where_it_was_stopped_though_the_run_has_grown(

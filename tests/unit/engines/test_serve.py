@@ -129,7 +129,7 @@ GOOD = encoded(torch.zeros(1, 1, 4, 4))
     [
         (b"", 400, "no JSON"),
         (b"{", 400, "no JSON"),
-        (b"[" * 50_000, 400, "no JSON"),
+        (b"[" * 50_000, 400, "more lists"),
         (b"\xff\xfe", 400, "no JSON"),
         (b"[]", 400, '"inputs"'),
         ({"input": []}, 400, '"inputs"'),

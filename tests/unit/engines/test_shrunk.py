@@ -65,6 +65,9 @@ def test_passes_are_read_and_refused() -> None:
         ("blocks(size=2)", (1, 8, 8), "did you mean 'side'"),
         ("pixels(side=2)", (1, 8, 8), "no parameter 'side'"),
         ("", (1, 8, 8), "at least one"),
+        ("pixels,", (1, 8, 8), "missing beside a comma"),
+        ("blocks,, pixels", (1, 8, 8), "missing beside a comma"),
+        ("pixels,line(steps=0)", (1, 8, 8), "from 1 to 24"),
     ):
         with pytest.raises(UsageError, match=message):
             passes_of(by, shape)

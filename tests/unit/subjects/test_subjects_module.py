@@ -1,14 +1,18 @@
 """Modules as targets: understood, refused, and given back as they were."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from assay.core.cases import InputSpec
+from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
+from assay.subjects.bench import Data
+from assay.subjects.sources.load import load_target
 from assay.subjects.sources.module import ModuleTarget, Normalised, looks_like_probabilities, normalised, probed
 from assay.subjects.target import NEEDS, Target
 
@@ -300,3 +304,15 @@ def test_probabilities_are_told_from_logits() -> None:
     assert not looks_like_probabilities(torch.cat([logits.softmax(1), logits]))
     assert not looks_like_probabilities(torch.full((2, 3), float("nan")))
     assert not looks_like_probabilities(torch.zeros(0, 3))
+
+
+def test_the_note_of_a_net_with_more_classes_than_the_data_counts_all(
+    tmp_path: Path, notices: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "net.py").write_text("from torch import nn\ndef net():\n    return nn.Linear(4, 3)\n")
+    save_file(nn.Linear(4, 3).state_dict(), tmp_path / "w.safetensors")
+    data = Data("two", Cases.of(torch.rand(4, 4), torch.tensor([0, 1, 0, 1])), InputSpec((4,), (0.0, 1.0), ("0", "1")))
+    target = load_target(f"{tmp_path}/net.py:net@{tmp_path}/w.safetensors", data=data, device="cpu")
+    note = next(line for line in notices.messages if line.startswith("target: "))
+    assert str(target.spec) in note
+    assert str(data.spec) not in note

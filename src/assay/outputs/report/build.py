@@ -21,12 +21,15 @@ from assay.core.units import clock
 from assay.engines.found import Found, load_failures, summary
 from assay.engines.kinds import kinds_in, kinds_of
 from assay.engines.quality import medians_of
+from assay.engines.regress import verdicts_in
 from assay.engines.shrinkings import shrunk_of
 from assay.engines.stored import class_names, identity_of, keeps_all
 from assay.outputs.fitted import fitted_facts, sheets_of
 from assay.outputs.models import Models, models_of
+from assay.outputs.replayed import regress_lines
 from assay.outputs.report.hardening import hardening_parts
 from assay.outputs.seeding import labelled_by, opinion_facts, seeding_facts
+from assay.outputs.shrunk import kinds_count
 from assay.outputs.tables import coverage_facts, quality_facts
 from assay.outputs.trouble import skipped_facts, stability_facts
 
@@ -76,6 +79,7 @@ def report(run: str | Path) -> Path:
         **hardening_parts(folder),
         cards=_cards(folder, failures, models, out),
         kinds=kinds,
+        old=regress_lines(verdicts_in(folder)),
         sheets=_sheets(folder, out),
         total=found.failures,
         every=keeps_all(folder),
@@ -126,7 +130,7 @@ def _facts(
     rate = found.cases / found.seconds if found.seconds else 0.0
     return {
         **_counts(found, every=keeps_all(folder), role=models.role),
-        **({} if kinds is None else {"kinds of failures": f"{kinds['count']}"}),
+        **({} if kinds is None else {"kinds of failures": kinds_count(kinds)}),
         **({"of these NaN or infinite": f"{found.nonfinite}"} if found.nonfinite else {}),
         "flaky (did not fail again)": f"{found.flaky}",
         **skipped_facts(found.skipped, found.skipped_because),

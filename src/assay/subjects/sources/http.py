@@ -29,6 +29,7 @@ log = logging.getLogger("assay")
 
 TOKEN = "ASSAY_TOKEN"  # the environment variable; its value is sent, never written
 _MOST = 64 << 20  # bytes of one answer
+_LISTS = 1 << 17  # in one answer: a row of numbers for each of far fewer inputs
 _TIMEOUT, _RETRIES, _BATCH = 30.0, 5, 64
 _IDLE = 4.0  # seconds after which a server may have hung up on us
 _TOLD = (401, 403, 408, 429)  # what a GET may bring besides a description, silence and trouble
@@ -240,6 +241,8 @@ def _content(response: http.client.HTTPResponse) -> bytes:
 
 
 def _json(body: bytes) -> Any:
+    if body.count(b"[") + body.count(b"{") > _LISTS:  # empty ones cost far more memory than bytes
+        raise BadAnswer(f"sent JSON of more than {_LISTS} lists and objects")
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -104,7 +104,7 @@ def _white_box(
     target = probed(
         module.to(where), spec, where, data.cases.x[:64] if data and data.spec.shape == spec.shape else None
     )
-    log.info("target: %s, %s, on %s", model, spec, where)
+    log.info("target: %s, %s, on %s", model, target.spec, where)
     return target
 
 
@@ -190,10 +190,10 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
     Code that only the file names is not for anybody to run: then, too, nothing is known.
     """
     told = _told_attacks(model)
-    code = next((name for name, _ in told or () if not isinstance(name, str) or python_file(name) is not None), None)
+    code = next((name for name, _ in map(step, told or ()) if python_file(name) is not None), None)
     if code is None:
         return told
-    log.warning("%s says that it was trained with %s, which is code and not run; name it: --seen", model, code)
+    log.info("%s says that it was trained with %s, which is code and not run; name it: --seen", model, code)
     return None
 
 

@@ -149,12 +149,17 @@ class ModuleTarget:
 
 def raised(error: Exception) -> str:
     """What the model raised, in one line."""
+    return f"the model raised {_named(error)}"
+
+
+def _named(error: BaseException) -> str:
+    """An error of somebody else's code: its kind, and the first line of what it says, if it can say anything."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  whatever it is
         text = ""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    return f"the model raised {type(error).__name__}{': ' if first else ''}{printable(first)}"
+    return f"{type(error).__name__}{': ' if first else ''}{printable(first)}"
 
 
 def tell_of_training(module: nn.Module) -> None:
@@ -179,10 +184,7 @@ def probed(module: nn.Module, spec: InputSpec, device: torch.device, sample: Ten
         cause = error.__cause__ if isinstance(error, ModelFailed) else error
         if cause is None:  # it hangs
             raise
-        first = str(cause).split("\n")[0]
-        raise UsageError(
-            f"the net does not take inputs of shape {spec.shape}: {type(cause).__name__}: {first}"
-        ) from error
+        raise UsageError(f"the net does not take inputs of shape {spec.shape}: {_named(cause)}") from error
     n = len(sample[:64])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != n:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
