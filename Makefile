@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults audit reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
+.PHONY: help setup demo test lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -42,6 +42,9 @@ faults: $(READY) ## kills, full disks, hostile files, unruly models: the long te
 
 audit: $(READY)  ## known holes, pins and licences of what we depend on, dangerous calls in what we wrote
 	$(BIN)/python tools/audit.py
+
+protections: $(READY) ## take each protection out and see a fault test fail (an hour)
+	$(BIN)/python tools/protections.py
 
 reference: $(VENV)/.peers ## agreement with other libraries (minutes; on MNIST too where $$ASSAY_DATA has it)
 	$(BIN)/pytest tests/reference

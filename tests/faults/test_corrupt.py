@@ -14,6 +14,8 @@ from assay.core import journal
 from assay.core.journal import Line
 from commands import Nursery, nursery
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Nursery]:

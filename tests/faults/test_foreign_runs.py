@@ -13,6 +13,8 @@ from assay.core.errors import PASSED, USAGE
 from bad_runs import Change, all_of, evil_file, listing, pipe, retold, telling
 from commands import Nursery, nursery, tree
 
+pytestmark = pytest.mark.slow
+
 VERBS = (
     ("status",),
     ("report",),
@@ -68,7 +70,6 @@ PLACES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(PLACES)))
 def test_no_verb_runs_what_only_a_run_folder_names(
     home: Nursery, run: Path, digits_model: str, number: int, tmp_path: Path

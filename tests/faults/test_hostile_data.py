@@ -14,6 +14,8 @@ from assay.subjects.data.load import load_data
 from bad_images import pixels, saved
 from commands import Nursery, Result, nursery, tree
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 
 

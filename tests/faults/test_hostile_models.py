@@ -19,6 +19,8 @@ SLACK = 96 << 20  # what a loader may take for itself, beside twice the file
 WAYS = ("save", "Save", "train", "fetch", "download", "truncated", "do not fit")  # what a message tells to do, or why
 MEASURED = """
 import __main__, resource
+
+pytestmark = pytest.mark.slow
 inner = __main__.run
 def run(arguments):
     try:
@@ -102,7 +104,6 @@ def test_code_that_a_file_says_it_was_trained_with_is_not_run(
     assert not canary.exists()
 
 
-@pytest.mark.slow
 def test_other_places_where_weights_come_in(
     measured: Measure, ordinary: int, digits_model: str, tmp_path: Path
 ) -> None:

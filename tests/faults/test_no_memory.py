@@ -7,6 +7,8 @@ import pytest
 from commands import Nursery
 from full import BROKEN, UNCHECKED, Full, evaluation
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("command", "where"),
@@ -49,7 +51,6 @@ def test_no_other_error_is_tried_again(home: Nursery, digits_model: str, tmp_pat
     assert full.failed() == [16]
 
 
-@pytest.mark.slow
 def test_what_was_committed_before_stays(home: Nursery, digits_model: str, tmp_path: Path) -> None:
     """Memory that runs out in the middle of a run, for good: what was committed stays, and the run goes on later."""
     arguments = evaluation(digits_model, "--batch", "4")

@@ -12,6 +12,8 @@ from assay.subjects.data.load import load_splits
 from bad_strings import NAMES_THAT_ARE_PATHS
 from commands import Nursery, nursery, tree
 
+pytestmark = pytest.mark.slow
+
 RUN_NAMES = (
     "../../x",
     "/tmp/absolute",
@@ -72,7 +74,6 @@ def folder(home: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.slow
 def test_no_verb_makes_a_path_of_a_class_name(
     home: Nursery, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
