@@ -229,7 +229,7 @@ def test_wrong_campaign_files(text: str, words: list[str], digits_model: str, re
         (["lenet5", "--data", "digits", "--augment", "flp"], ["unknown augmentation 'flp'", "did you mean 'flip'?"]),
         (["lenet5", "--data", "digits", "--hold-out", "2"], ["the share to hold out must be between 0 and 1", "2.0"]),
         (["lenet5", "--data", "digits", "--epochs", "0"], ["epochs must be at least 1, got 0"]),
-        (["lenet5", "--data", "digits", "--lr", "-1"], ["lr must be in (0, 1e6]", "-1.0"]),
+        (["lenet5", "--data", "digits", "--lr", "-1"], ["lr must be in (0, 1e30]", "-1.0"]),
         (["lenet5", "--data", "digits", "--history", "h", "--keep", "some"], ["--keep is 'all' or 'last:N'", "'some'"]),
     ],
 )

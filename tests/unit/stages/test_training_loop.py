@@ -169,7 +169,7 @@ def test_facts_travel_with_the_weights(tmp_path: Path) -> None:
 
 def test_a_lost_training_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lower --lr"):
-        train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1, "lr": 1e6, "optimiser": "sgd"})
+        train("mlp", "digits", tmp_path / "w.safetensors", params={"epochs": 1, "lr": 1e30, "optimiser": "sgd"})
 
 
 def test_augmentation_moves_pixels_as_it_says() -> None:

@@ -49,8 +49,8 @@ class Plan:
         for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0)):
             if not least <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.lr <= 1e6 or not 0 <= self.momentum < 1:  # far above, the optimiser's own numbers overflow
-            raise UsageError(f"lr must be in (0, 1e6] and momentum in [0, 1), got {self.lr} and {self.momentum}")
+        if not 0 < self.lr <= 1e30 or not 0 <= self.momentum < 1:  # far above, the optimiser's own numbers overflow
+            raise UsageError(f"lr must be in (0, 1e30] and momentum in [0, 1), got {self.lr} and {self.momentum}")
         if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
 
