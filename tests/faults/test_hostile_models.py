@@ -15,12 +15,12 @@ from bad_models import ATTACKS, GIGA, header, tensor, trained_with_code, wild_fa
 from bad_runs import evil_file
 from commands import Nursery, Result, nursery
 
+pytestmark = pytest.mark.slow
+
 SLACK = 96 << 20  # what a loader may take for itself, beside twice the file
 WAYS = ("save", "Save", "train", "fetch", "download", "truncated", "do not fit")  # what a message tells to do, or why
 MEASURED = """
 import __main__, resource
-
-pytestmark = pytest.mark.slow
 inner = __main__.run
 def run(arguments):
     try:
