@@ -4,7 +4,7 @@ the same command does the rest again.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,9 @@ import pytest
 import small
 from assay.core import journal
 from assay.core.journal import Line
-from commands import Nursery, nursery
+from commands import Nursery
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

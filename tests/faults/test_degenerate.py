@@ -1,7 +1,6 @@
 """Fault 10: data from which little or nothing follows. What is undefined is said to be, and never 0 or NaN."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from assay.core.registry import names
-from commands import Nursery, Result, nursery
+from commands import Nursery, Result
 
 NET = """from torch import nn
 
@@ -62,12 +61,6 @@ def small(classes: int) -> Small:
     save_file(net.state_dict(), f"w{classes}.safetensors")
     with torch.no_grad():
         return Small(f"net{classes}.py:net@w{classes}.safetensors", x, net(x).argmax(1))
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 def read(result: Result) -> Any:

@@ -1,12 +1,11 @@
 """What a user's code does to leave the process is never taken for a result of ours."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import small
-from commands import Nursery, nursery
+from commands import Nursery
 
 RAISES = """
 from assay.engines import campaign
@@ -17,12 +16,6 @@ def leave(*_):
 campaign.Campaign.prepare = leave
 """
 KEPT = "what was committed is kept, the same command goes on from there"
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from assay.core.errors import PASSED, USAGE
 from bad_runs import Change, all_of, evil_file, listing, pipe, retold, telling
-from commands import Nursery, nursery, tree
+from commands import Nursery, tree
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +23,6 @@ VERBS = (
     ("shrink", "--quiet"),
     ("replay", "-k", "1", "--quiet"),
 )
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

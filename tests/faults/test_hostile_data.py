@@ -2,7 +2,7 @@
 refused with the first rows that are wrong; nothing is rescaled in silence.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,11 @@ import pytest
 from assay.core.errors import NOTHING_TO_TEST, PASSED, USAGE
 from assay.subjects.data.load import load_data
 from bad_images import pixels, saved
-from commands import Nursery, Result, nursery, tree
+from commands import Nursery, Result, tree
 
 pytestmark = pytest.mark.slow
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 def digits() -> tuple[Array, Array]:

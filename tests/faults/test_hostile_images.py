@@ -1,6 +1,5 @@
 """Image folders with hostile files: left out and listed, within a stated memory; refused where nothing else is."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,26 +7,9 @@ import pytest
 from assay.core.errors import PASSED, USAGE
 from assay.subjects.data.folder import MAX_PIXELS
 from bad_images import BAD, GOOD, folder_of, pixels, saved, text_bomb
-from commands import Nursery, nursery
+from commands import MEASURED, Nursery
 
-MEASURED = """
-import __main__, resource
-inner = __main__.run
-def run(arguments):
-    try:
-        return inner(arguments)
-    finally:
-        with open({file!r}, "w") as out:
-            out.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
-__main__.run = run
-"""
 CAP = 12 * MAX_PIXELS  # bytes of one image while it is read: decoded, turned and converted, 4 bytes a pixel each
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

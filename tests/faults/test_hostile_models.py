@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,29 +13,12 @@ import assay
 from assay.core.errors import PASSED, USAGE, UsageError
 from bad_models import ATTACKS, GIGA, header, tensor, trained_with_code, wild_facts, zip_bomb
 from bad_runs import evil_file
-from commands import Nursery, Result, nursery
+from commands import MEASURED, Nursery, Result
 
 pytestmark = pytest.mark.slow
 
 SLACK = 96 << 20  # what a loader may take for itself, beside twice the file
 WAYS = ("save", "Save", "train", "fetch", "download", "truncated", "do not fit")  # what a message tells to do, or why
-MEASURED = """
-import __main__, resource
-inner = __main__.run
-def run(arguments):
-    try:
-        return inner(arguments)
-    finally:
-        with open({file!r}, "w") as out:
-            out.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
-__main__.run = run
-"""
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 Measure = Callable[..., tuple[Result, int]]

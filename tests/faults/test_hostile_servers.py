@@ -1,21 +1,15 @@
 """Servers that answer to hurt: one message, in time, within memory; the token goes nowhere else and is never shown."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 
 from assay.core.errors import INTERNAL, USAGE
 from bad_servers import ANSWERS, ENDLESS, serving
 from bad_strings import steers
-from commands import Nursery, nursery
+from commands import Nursery
 
 TOKEN = "very-secret-word"
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, *ENDLESS])

@@ -3,7 +3,6 @@
 import os
 import random
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 import small
 from assay.core import store
 from assay.subjects.data.load import load_data
-from commands import Child, Nursery, nursery
+from commands import Child, Nursery
 from injected import KILLED, breaking
 from locks import at_work
 
@@ -59,12 +58,6 @@ coverage = "nc(threshold=0.1)"
 score = ["active"]
 keep = ["outdoes(score=active)"]
 """
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 def command(model: str, name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 from assay.core import store
 from assay.core.shards import decode
 from assay.engines.lanes import NONFINITE
-from commands import Nursery, nursery
+from commands import Nursery
 from unruly import DATA, MODEL, unruly
 
 pytestmark = pytest.mark.slow
@@ -32,12 +31,6 @@ EVAL = (
     "--json",
     "--quiet",
 )
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

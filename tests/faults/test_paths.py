@@ -1,7 +1,6 @@
 """Class names, run names, keys and archive members that are paths: nothing is written outside of where it belongs."""
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from assay.core.errors import PASSED, USAGE
 from assay.subjects.data.load import load_splits
 from bad_strings import NAMES_THAT_ARE_PATHS
-from commands import Nursery, nursery, tree
+from commands import Nursery, tree
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +27,6 @@ RUN_NAMES = (
     "a/b",
     "a\\b",
 )
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 def outside(folder: Path, *ours: str) -> dict[str, bytes | None]:

@@ -3,7 +3,6 @@
 import csv
 import json
 import tomllib
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,7 @@ import pytest
 from assay.core.errors import INTERNAL, PASSED, USAGE
 from assay.subjects.data.load import load_splits
 from bad_strings import AS_TEXT, NAMES, steers
-from commands import Nursery, Result, nursery
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
+from commands import Nursery, Result
 
 
 def digits_named(path: Path, names: tuple[str, ...]) -> Path:

@@ -1,7 +1,6 @@
 """Fault 6: models that change their mind, look at their neighbours, raise, hang or are slow."""
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from assay.core import store
 from assay.core.shards import decode
-from commands import Child, Nursery, Result, nursery, work_of
+from commands import Child, Nursery, Result, work_of
 from unruly import DATA, MODEL, ODD, UNIT, unruly
 
 pytestmark = pytest.mark.slow
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.slow
 SKIPPED_UNIT = ODD[0] // UNIT
 FUZZ = ("fuzz", MODEL, "--data", DATA, "--recipe", "noise", "--config", "small.toml", "--set", "seeds=all", "--quiet")
 SHORT = ("--set", "schedule.steps=20")
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

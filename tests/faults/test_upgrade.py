@@ -1,7 +1,6 @@
 """Runs written by an earlier version: they open, show what they hold, and go on as that version did."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -10,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import small
-from commands import Nursery, nursery
+from commands import Nursery
 
 OLD = Path(__file__).parent / "old_runs"
 COLUMNS = ("x", "y", "origin", "pred", "seed")  # later versions may note more of a case
@@ -28,12 +27,6 @@ HARDEN += [
     "--quiet",
 ]
 EVAL = ["eval", small.MODEL, "--data", "seeds.npz", "--suite", "fast", "--eps", "0.1", "--batch", "8", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 def unpacked(kind: str, folder: Path) -> Path:

@@ -16,6 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# For a nursery: the child tells the most memory it ever had, in bytes, in a file.
+MEASURED = """
+import __main__, resource
+inner = __main__.run
+def run(arguments):
+    try:
+        return inner(arguments)
+    finally:
+        with open({file!r}, "w") as out:
+            out.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+__main__.run = run
+"""
 SECONDS = 120.0  # no command of these tests takes as long, however busy the machine
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,18 @@ def storage_error(error: OSError, path: Path, size: int) -> StorageError:
         f"cannot write {path.name} in {path.parent}: {reason}{needed}; "
         "what was committed before is intact, the same command goes on from there"
     )
+
+
+def zip_members(path: Path) -> list[zipfile.ZipInfo]:
+    """What an archive says it holds, nothing unpacked; nothing of what is none or damaged, as its reader will say."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.infolist()
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        EOFError,
+    ):  # the last but one: unknown packing
+        return []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from assay.core.errors import UsageError
-from assay.core.files import whole_text
+from assay.core.files import whole_text, zip_members
 from assay.core.specs import canonical
 from assay.subjects.bench import Data, Splits, cut
 from assay.subjects.data.arrays import to_data
@@ -92,11 +92,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 def _refuse_bomb(path: Path) -> None:
     """Refuse an archive that would fill the memory from next to nothing, before anything is unpacked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            inside = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
-        return  # what is wrong is said when it is read
+    inside = sum(member.file_size for member in zip_members(path))
     times = inside / max(path.stat().st_size, 1)
     if inside > MOST_PACKED and times > MOST_TIMES:
         raise UsageError(

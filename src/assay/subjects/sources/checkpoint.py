@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from assay.core.errors import UsageError
-from assay.core.files import make_folder, write_atomic
+from assay.core.files import make_folder, write_atomic, zip_members
 
 log = logging.getLogger("assay")
 
@@ -200,11 +200,7 @@ def _read_pickle(path: Path, head: bytes) -> dict[str, Tensor]:
 
 def _refuse_packed(path: Path) -> None:
     """Refuse an archive that is larger inside than outside; torch writes its members as they are, one after another."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
-        return  # no archive, or a damaged one, of which torch says what is wrong
+    members = zip_members(path)
     inside, outside = sum(member.file_size for member in members), path.stat().st_size
     if inside > outside or any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise UsageError(
