@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
+.PHONY: help setup demo test test-extras docs lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -24,6 +24,12 @@ $(VENV)/.peers: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(PEERS)
 	@touch $@
 
+# torchvision and timm without what they ask for: PyPI's torchvision wants a torch that is no CPU build.
+$(VENV)/.extras: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,track,train,maite,docs,browser]' datasets huggingface_hub
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
+	@touch $@
+
 setup: $(READY)  ## the virtual environment in .venv
 
 demo: $(READY)   ## train, attack, fuzz, fine-tune and report on the embedded digits
@@ -35,7 +41,14 @@ lint: $(READY)   ## ruff and mypy, strict
 	$(BIN)/mypy
 
 test: lint       ## what CI runs: lint, types and every fast test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow" --ignore tests/browser --ignore tests/extras --ignore tests/docs
+
+test-extras: $(VENV)/.extras ## the report in a browser, trackers, hubs, training libraries, every block of the docs
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile tests/browser tests/extras tests/docs
+
+docs: $(VENV)/.extras ## the documentation site in site/
+	$(BIN)/python tools/docs.py
+	$(BIN)/mkdocs build --strict --quiet
 
 faults: $(READY) ## kills, full disks, hostile files, unruly models: the long tests, in real processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults
@@ -75,4 +88,4 @@ papers: $(READY) ## the pages of docs/papers from their rows; how to compute row
 	$(BIN)/python benchmarks/papers/cagfuzz.py page
 
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

@@ -19,6 +19,7 @@ _HOME = {
     "Data": "assay.subjects.bench",
     "Evaluation": "assay.engines.evaluation",
     "Found": "assay.engines.found",
+    "Gate": "assay.engines.gate_result",
     "Hardened": "assay.engines.hardened",
     "InputSpec": "assay.core.cases",
     "Prioritised": "assay.engines.prioritise",
@@ -27,6 +28,8 @@ _HOME = {
     "Target": "assay.subjects.target",
     "UsageError": "assay.core.errors",
     "attack": "assay.engines.attack",
+    "check": "assay.engines.gate",
+    "compare": "assay.outputs.report.compare",
     "coverage": "assay.engines.coverage",
     "evaluate": "assay.engines.evaluate",
     "export": "assay.outputs.export",
@@ -43,6 +46,7 @@ _HOME = {
     "report": "assay.outputs.report.build",
     "select": "assay.engines.select",
     "shrink": "assay.engines.shrink",
+    "tracked": "assay.outputs.track.stream",
     "train": "assay.engines.train",
 }
 
@@ -59,6 +63,8 @@ if TYPE_CHECKING:
     from assay.engines.evaluation import Evaluation as Evaluation
     from assay.engines.found import Found as Found
     from assay.engines.fuzz import fuzz as fuzz
+    from assay.engines.gate import check as check
+    from assay.engines.gate_result import Gate as Gate
     from assay.engines.harden import harden as harden
     from assay.engines.hardened import Hardened as Hardened
     from assay.engines.prioritise import Prioritised as Prioritised
@@ -71,6 +77,8 @@ if TYPE_CHECKING:
     from assay.engines.transfer import transfer as transfer
     from assay.outputs.export import export as export
     from assay.outputs.report.build import report as report
+    from assay.outputs.report.compare import compare as compare
+    from assay.outputs.track.stream import tracked as tracked
     from assay.recipes.recipe import Recipe as Recipe
     from assay.recipes.suite import Suite as Suite
     from assay.stages.aeg import Aeg as Aeg

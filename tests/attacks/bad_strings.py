@@ -24,6 +24,16 @@ NAMES_THAT_ARE_PATHS = (
     "~root",
     "a/../../b",
 )
+# Taken for marks by what shows summaries and alerts: cells and code, links and pictures, people and issues to call.
+NAMES_THAT_ARE_MARKS = (
+    "`a``b|c\\|d\\",
+    "@here #12 GH-12 www.evil.example http://evil.example a@evil.example",
+    "![x](http://evil.example/x.png)[y](javascript:alert(1))",
+    "{0} {{1}} [a](1) \\[b\\](2)",
+    "**bold** _under_ ~~gone~~ :skull: $\\frac{1}{2}$ <!-- &lt;b&gt; &#64;",
+    "]]><![CDATA[ <?xml?> &amp; --> ]]>",
+    "",
+)
 AS_TEXT = tuple(name.encode("utf-8", "backslashreplace").decode() for name in NAMES)  # no half characters
 CONTROLS = {chr(n) for n in (*range(32), *range(0x7F, 0xA0))} - {"\n", "\t"} | {"\u202e"}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli import run
+from report_pages import data_of
 
 
 def out_of(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
@@ -96,7 +97,7 @@ def test_demo_shows_the_whole_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert fixed["after"]["ci95"][0] > fixed["control: random noise"]["ci95"][1]
     page = Path(told["report"]).read_text()
     assert "Before and after" in page
-    assert len(list((Path(told["report"]).parent / "images").glob("*-case.png"))) > 10
+    assert len(data_of(Path(told["report"]))["cards"]) > 10
     second = json.loads(out_of(["demo", "--json"], capsys))
     assert second["run"] != told["run"], "nothing is overwritten"
 

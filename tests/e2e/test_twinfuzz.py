@@ -189,10 +189,10 @@ def test_without_labels(digits_model: str, resistant: str, capsys: pytest.Captur
     assert built["failures"] > 0
     assert (Path(built["run"]) / "models/resistant.safetensors").exists()
     page = Path(json.loads(out_of(["report", "b", "--json"], capsys))["report"]).read_text()
-    verdict = " ".join(page.partition('<p class="lead">')[2].partition("</p>")[0].split())
+    verdict = " ".join(page.partition('<p class="verdict')[2].partition("</p>")[0].split())
     seeds = told["seeding"]["seeds"]
     assert f"{seeds} of {seeds} seeds have none, and what the vulnerable model says of the clean input" in verdict
-    assert "the first class is what the vulnerable model says of it" in page
+    assert "the label is what the vulnerable model says of the clean input" in page
     status = " ".join(out_of(["status", "b"], capsys).split())
     assert f"{seeds}: failures are by what the vulnerable model says" in status
 

@@ -83,12 +83,13 @@ def _weights(path: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_shrinking_goes_on(home: Nursery, root: Path, tmp_path: Path) -> None:
+    """Pressed twice: once lets it finish its block (tests/unit/engines/test_stop.py), and here there is one block."""
     for name in ("alone", "stopped"):
         home.run(*small.fuzz(name)).ended(0)
     home.run("shrink", "alone", "--quiet", "--json").ended(0)
     for number in (1, 4, 8, 12):
         home.run(
-            "shrink", "stopped", "--quiet", "--json", before=breaking(root, tmp_path / "log", number, POLITE)
+            "shrink", "stopped", "--quiet", "--json", before=breaking(root, tmp_path / "log", number, TWICE)
         ).ended(2, "the same command goes on")
     home.run("shrink", "stopped", "--quiet", "--json").ended(0)
     assert small.committed(root / "stopped") == small.committed(root / "alone")

@@ -86,7 +86,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 def work_of(run: Path) -> dict[str, bytes]:
     """What a run has committed, to compare with another: everything but clocks, locks and what was set aside."""
-    skipped = ("quarantine/", "report/", "LOCK", "stats.json", "environment.json")
+    skipped = ("quarantine/", "report/", "LOCK", "stats.json", "plot.csv", "environment.json")
     return {
         name: content for name, content in tree(run).items() if content is not None and not name.startswith(skipped)
     }

@@ -35,7 +35,7 @@ HARDEN += ["--per-round", "5%", "--set", "train.epochs=1", "--set", "mutate.eps=
 HARDEN += ["--val-cases", "20", "--test-cases", "20", "--until", "clean>=0.999", "--no-control", "--deterministic"]
 HARDEN += ["--run", "{}", "--quiet"]
 SEEDS = 16
-_OWN = ("LOCK", "stats.json", "environment.json")  # clocks and machines
+_OWN = ("LOCK", "stats.json", "plot.csv", "environment.json")  # clocks and machines
 _ASIDE = ("quarantine", "report", "training")
 
 

@@ -12,7 +12,7 @@ from assay.subjects.sources.load import load_target
 
 SMALL_IS_BAD = {"true_prob", "true_logit"}  # what recipes climb down
 # These ask for what is not here: a criterion, dropout layers, neurons that a strategy chose, other models.
-ELSEWHERE = {"active", "mc_dropout", "neurons", "disagreement"}
+ELSEWHERE = {"active", "mc_dropout", "neurons", "disagreement", "regressing"}
 
 
 @pytest.fixture(scope="module")

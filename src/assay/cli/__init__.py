@@ -13,6 +13,7 @@ import typer
 
 from assay.cli import (
     aeg,
+    check,
     coverage,
     demo,
     evaluate,
@@ -28,6 +29,7 @@ from assay.cli import (
     train,
     transfer,
 )
+from assay.cli.configured import configure, file_at_fault
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError, is_out_of_memory, memory_wanted
 from assay.core.room import one_room
 
@@ -62,6 +64,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("aeg")(aeg.aeg)
 app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
+app.command("check")(check.check)
 app.command("select")(select.select)
 app.command("shrink")(shrink.shrink)
 app.command("replay")(replay.replay)
@@ -103,7 +106,8 @@ def run(arguments: list[str]) -> int:
     except _BadUsage as error:
         context = getattr(error, "ctx", None)
         hint = f"; see: {context.command_path} --help" if context is not None else ""
-        return _say(f"{error.format_message().rstrip('.')}{hint}", USAGE)  # type: ignore[attr-defined]  # click's own method
+        said = error.format_message().rstrip(".")  # type: ignore[attr-defined]  # click's own method
+        return _say(f"{file_at_fault(error)}{said}{hint}", USAGE)
     except (KeyboardInterrupt, typer.Abort):
         return _say(_STOPPED, INTERRUPTED)
     except (BrokenPipeError, SystemExit) as left:
@@ -161,6 +165,7 @@ def _code(left: SystemExit) -> str:
 def _command() -> Any:
     """The command with its environment variables left out of the help, and none for ``--version``."""
     command: Any = typer.main.get_command(app)
+    configure(command.commands.values())
     for verb in (command, *command.commands.values()):
         for parameter in verb.params:
             parameter.show_envvar = False

@@ -1,123 +1,155 @@
-"""A campaign from a TOML file and flags: flag over file over default, unknown keys refused."""
+"""A campaign file (TOML): options of every verb, by what they are about or by the verb.
+
+``[target] [data] [recipe] [ball] [budget] [gate] [run] [ask]`` hold what verbs share: each takes of them what it has an
+option for. A table named for a verb holds options of that verb alone, by the names of their flags, and comes over the
+others. Flags and environment variables come over the file.
+"""
 
 import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.cli.configured import NEVER
 from assay.cli.options import settings
+from assay.core.command import TABLE
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step
 from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS
 from assay.recipes.steps import without
 
-_FACTS = ("resistant_fingerprint", "built_from")
-_KEYS = {
-    "run": ("kind", "seed", "unit", "deterministic", "confirm"),
-    "target": ("model", "fingerprint", "classes", "mean", "std", "white_box", "with", "siblings", "resistant", *_FACTS),
-    "data": ("spec", "size", "training", "training_fingerprint", "fingerprint"),
-    "recipe": ("name", *FIELDS, *LISTS, *OPTIONAL, *WORDS),
-    "budget": ("time", "cases", "queries"),
-    "ask": ("how",),
+Tables = dict[str, dict[str, Any]]
+
+STAGES = (*FIELDS, *LISTS, *OPTIONAL, *WORDS)
+# The flags that a key of a shared table stands for, the first that a verb has.
+SHARED: dict[str, dict[str, tuple[str, ...]]] = {
+    "target": {
+        "model": ("model", "models"),
+        **{name: (name,) for name in ("with", "resistant", "mean", "std", "white-box")},
+    },
+    "data": {
+        "spec": ("data", "pool"),
+        **{name: (name,) for name in ("size", "training", "train", "val", "pool")},
+    },
+    "recipe": {"name": ("recipe",)},
+    "ball": {name: (name,) for name in ("eps", "norm")},
+    "budget": {
+        name: (name,)
+        for name in ("time", "cases", "queries", "rounds", "fuzz-time", "fuzz-cases", "per-round", "call-timeout")
+    },
+    "gate": {"require": ("require", "until"), "until": ("until",), "baseline": ("baseline",)},
+    "run": {
+        "name": ("run", "save"),
+        **{name: (name,) for name in ("seed", "unit", "deterministic", "confirm", "device", "log")},
+    },
+    "ask": {"how": ("ask",)},
 }
-_TYPES: dict[str, Any] = {
-    "seed": int,
-    "unit": int,
-    "cases": int,
-    "queries": int,
-    "white_box": bool,
-    "deterministic": bool,
-    "time": (str, int, float),
-    "classes": list,
-    "with": list,
-    "siblings": list,
-    "mean": list,
-    "std": list,
-    **dict.fromkeys(LISTS, list),
-    "seeds": (str, list),
+# What a run's own file tells besides: facts, of which a new run finds its own.
+FACTS = {
+    "run": ("kind",),
+    "target": ("fingerprint", "classes", "siblings", "resistant_fingerprint", "built_from"),
+    "data": ("fingerprint", "training_fingerprint"),
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {"run": {"kind": "fuzz", "seed": 0}, "recipe": {"name": "noise"}, "ask": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
-    """A resolved campaign."""
+class File:
+    """A campaign file that was read."""
 
-    tables: dict[str, dict[str, Any]]
-    changes: dict[str, Any]
+    path: str
+    tables: Tables
 
-    @property
-    def model(self) -> str:
-        return str(_needed(self.tables, "target", "model", "a model: assay fuzz MODEL --data D"))
+    def defaults(self, verb: str, flags: Collection[str]) -> dict[str, Any]:
+        """The value of each of the verb's flags that the file has one for."""
+        found: dict[str, Any] = {}
+        for name, keys in SHARED.items():
+            for key, value in self.tables.get(name, {}).items():
+                mine = next((flag for flag in keys.get(key, ()) if flag in flags), None)
+                if mine is not None:
+                    found[mine] = value
+        for key, value in self.tables.get(verb, {}).items():
+            if key not in flags:
+                raise UsageError(f"{self.path}: unknown key {key!r} in [{verb}]; {did_you_mean(key, flags)}")
+            found[key] = value
+        return found
 
-    @property
-    def data(self) -> str:
-        return str(_needed(self.tables, "data", "spec", "--data"))
-
-    @property
-    def recipe(self) -> str:
-        return str(self.tables["recipe"]["name"])
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the engine takes by the same name."""
-        plain = {k: v for k, v in self.tables.get("run", {}).items() if k != "kind"}
-        models: dict[str, Any] = {k: tuple(v) for k, v in self.tables["target"].items() if k in ("mean", "std")}
-        models |= {"siblings": tuple(self.tables["target"].get("with", ()))}
-        models |= {"resistant": self.tables["target"].get("resistant")}
-        models |= {"white_box": bool(self.tables["target"].get("white_box")), "ask": self.tables["ask"].get("how", "")}
-        size = {k: v for k, v in self.tables["data"].items() if k in ("size", "training")}
-        return plain | models | size | self.tables.get("budget", {})
+    def stages(self, over: Collection[str]) -> dict[str, Any]:
+        """The stages that ``[recipe]`` changes, without parameters that are given otherwise."""
+        recipe = self.tables.get("recipe", {})
+        stages: dict[str, Any] = {}
+        for field in (*FIELDS, *OPTIONAL):
+            if field in recipe:
+                name, params = step(recipe[field] or "none")
+                stages[field] = (name, {k: v for k, v in params.items() if k not in over})
+        stages |= {word: recipe[word] for word in WORDS if word in recipe}
+        return stages | {field: without(field, recipe[field], set(over)) for field in LISTS if field in recipe}
 
 
-def campaign_of(
-    file: str | None, flags: dict[str, dict[str, Any]], sets: list[str], offered: dict[str, Any]
-) -> Campaign:
-    """Defaults, then the file, then the flags that were given; ``offered`` are those for any stage that takes them."""
-    tables = {name: dict(table) for name, table in _DEFAULTS.items()}
-    for source in (_read(file) if file else {}, flags):
-        for name, table in source.items():
-            tables.setdefault(name, {}).update({k: v for k, v in table.items() if v is not None})
+def changes(file: File | None, sets: Sequence[str], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes to a recipe: the file's, then those of ``--set``; ``offered`` are flags for any stage that has
+    such a parameter.
+    """
     over = {name for name, given in offered.items() if given is not None}
-    stages: dict[str, Any] = {}
-    for field in (*FIELDS, *OPTIONAL):
-        if field in tables["recipe"]:
-            name, params = step(tables["recipe"][field] or "none")
-            stages[field] = (name, {k: v for k, v in params.items() if k not in over})
-    stages |= {word: tables["recipe"][word] for word in WORDS if word in tables["recipe"]}
-    for field in LISTS:
-        if field in tables["recipe"]:
-            stages[field] = without(field, tables["recipe"][field], over)
-    return Campaign(tables, stages | settings(sets, "schedule.steps=100"))
+    return ({} if file is None else file.stages(over)) | settings(sets, "schedule.steps=100")
 
 
-def _read(file: str) -> dict[str, dict[str, Any]]:
+def read(file: str, verb: str, verbs: Collection[str]) -> File:
+    """The file, checked; that of a run gives the command that made it."""
     path = Path(file)
+    if path.is_dir():
+        path = path / "campaign.toml"
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid TOML: {error}") from error
     for name, table in tables.items():
-        if name not in _KEYS:
-            raise UsageError(f"{file}: unknown table [{name}]; {did_you_mean(name, _KEYS)}")
         if not isinstance(table, dict):
-            raise UsageError(f"{file}: {name} must be a table")
-        for key, given in table.items():
-            if key not in _KEYS[name]:
-                raise UsageError(f"{file}: unknown key {key!r} in [{name}]; {did_you_mean(key, _KEYS[name])}")
-            wanted = _TYPES.get(key, str)
-            if not isinstance(given, wanted) or (isinstance(given, bool) and wanted is not bool):
-                raise UsageError(f"{file}: {key} in [{name}] cannot be {given!r}")
-        if table.get("kind", "fuzz") != "fuzz":
-            raise UsageError(f"{file} is the configuration of a run of kind {table['kind']!r}, not of a fuzzing run")
-        for fact in ("fingerprint", "classes", "siblings", "training_fingerprint", *_FACTS):
-            table.pop(fact, None)  # facts of the run it came from; a new run finds its own
-    return tables
+            raise UsageError(f"{file}: {name} must stand in a table, such as [run]")
+    kind = tables.get("run", {}).get("kind")
+    if kind is not None and (kind != "fuzz" or verb != "fuzz"):
+        tables = _command_of(tables, str(kind), verb, file)
+    elif kind is not None:
+        tables.pop(TABLE, None)  # the stages of a fuzzing run say all of it, and more exactly
+    return File(file, dict(_checked(tables, file, verbs)))
 
 
-def _needed(tables: dict[str, dict[str, Any]], table: str, key: str, hint: str) -> Any:
-    if key not in tables.get(table, {}):
-        raise UsageError(f"give {hint} (or {key} in [{table}] of --config)")
-    return tables[table][key]
+def _command_of(tables: Tables, kind: str, verb: str, file: str) -> Tables:
+    """The options that a run's own file says it was made with."""
+    told = dict(tables.get(TABLE, {}))
+    if "verb" not in told:
+        raise UsageError(f"{file} is of a run of kind {kind!r} that no command line made; write a file of your own")
+    made_by = told.pop("verb")
+    if made_by != verb:
+        raise UsageError(f"{file} is the configuration of a run made by assay {made_by}, not by assay {verb}")
+    return {verb: told}
+
+
+def _checked(tables: Tables, file: str, verbs: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every table with its keys spelled as flags; what nobody knows is refused."""
+    for name, table in tables.items():
+        if name not in SHARED and name not in verbs:
+            raise UsageError(f"{file}: unknown table [{name}]; {did_you_mean(name, (*SHARED, *verbs))}")
+        spelled = {key if key in STAGES else key.replace("_", "-"): value for key, value in table.items()}
+        if name in SHARED:
+            stages = STAGES if name == "recipe" else ()
+            facts = tuple(fact.replace("_", "-") for fact in FACTS.get(name, ()))
+            for key, value in spelled.items():
+                if key not in (*SHARED[name], *stages, *facts):
+                    near = did_you_mean(key, (*SHARED[name], *stages))
+                    raise UsageError(f"{file}: unknown key {key!r} in [{name}]; {near}")
+                if key in stages:
+                    _check_stage(key, value, file)
+            spelled = {key: value for key, value in spelled.items() if key not in facts}
+        for key in NEVER:
+            if key in spelled:
+                raise UsageError(f"{file}: {key!r} in [{name}] is for the command line only: --{key}")
+        yield name, spelled
+
+
+def _check_stage(key: str, value: Any, file: str) -> None:
+    wanted = str | list if key == "seeds" else list if key in LISTS else str
+    if not isinstance(value, wanted):
+        raise UsageError(f"{file}: {key} in [recipe] cannot be {value!r}")

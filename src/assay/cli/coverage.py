@@ -34,6 +34,7 @@ def coverage(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,

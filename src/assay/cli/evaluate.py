@@ -46,11 +46,14 @@ def evaluate(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
     trust_run: options.TrustRun = False,
     call_timeout: options.CallTimeout = None,
+    log: options.Log = "",
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Accuracy on clean inputs and under attack, with 95 % intervals, and whether it can be trusted."""
@@ -60,6 +63,7 @@ def evaluate(
     from assay.outputs.screen import Screen, eval_line, show_notices
     from assay.outputs.show import show
     from assay.outputs.tables import asked_line, curve_table, evaluation_table, per_class_table, sizes_table
+    from assay.outputs.track.stream import tracked
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
@@ -73,7 +77,7 @@ def evaluate(
         try:
             told = check_trust(
                 model,
-                load_data(data, size=size),
+                load_data(data, size=size, like=model),
                 eps=eps,
                 norm=norm,
                 ignore=ignore or (),
@@ -91,10 +95,13 @@ def evaluate(
         _show_checks(told, json=json)
         raise typer.Exit(int(told["unreliable"]))
     try:
-        with Screen("eval", eval_line, quiet=quiet) as screen:
+        with (
+            tracked(log, "eval", run=save is not None, named_by="--save NAME") as tell,
+            Screen("eval", eval_line, quiet=quiet, json_lines=json_lines) as screen,
+        ):
             result = work(
                 model,
-                load_data(data, size=size),
+                load_data(data, size=size, like=model),
                 suite=suite,
                 eps=eps,
                 norm=norm,
@@ -115,8 +122,9 @@ def evaluate(
                 ask=ask,
                 white_box=white_box,
                 call_timeout=call_timeout,
-                progress=screen,
+                progress=tell.on(screen),
             )
+            tell.result(result.to_json())
     except BudgetSpent as spent:
         options.show_spent(spent, save, _more(save), json=json)
         return

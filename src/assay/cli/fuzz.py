@@ -15,15 +15,10 @@ SHRUNK = 256  # failures that --shrink takes: one of each kind, the first kinds
 
 
 def fuzz(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="lenet5@weights.safetensors, file.py:function@weights, model.onnx, http://…, cmd:…, call:…"
-        ),
-    ] = None,
-    data: Annotated[str | None, typer.Option("--data", help="Where seeds come from; mnist means mnist/train.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="The system to run; see assay list recipe.")] = None,
-    config: Annotated[str | None, typer.Option(help="A campaign.toml; flags come over it.")] = None,
+    context: typer.Context,
+    model: options.Model,
+    data: Annotated[str, typer.Option("--data", help="Where seeds come from; mnist means mnist/train.")],
+    recipe: Annotated[str, typer.Option(help="The system to run; see assay list recipe.")] = "noise",
     run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
     time: Annotated[str | None, typer.Option(help="Stop after this much work in all: 30s, 10m, 2h.")] = None,
     cases: Annotated[
@@ -43,7 +38,8 @@ def fuzz(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a stage or a parameter: schedule.steps=100.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random (0).")] = None,
+    seed: options.Seed = 0,
+    unit: Annotated[str, typer.Option(help="Seeds that are committed together: auto or a number.")] = "auto",
     lanes: Annotated[str, typer.Option(help="Seeds worked at a time: auto or a number.")] = "auto",
     curvature: Annotated[
         str, typer.Option(help="Second derivatives by double, forward or linear differentiation; auto times them.")
@@ -61,85 +57,80 @@ def fuzz(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     fresh: options.Fresh = False,
-    deterministic: Annotated[
-        bool | None, typer.Option("--deterministic", help="One thread and strict algorithms: the same bytes.")
-    ] = None,
+    deterministic: options.Deterministic = False,
     confirm: Annotated[
-        str | None, typer.Option(help="Store a failure that fails in K of N repeats: 4/5 (that, where answers change).")
+        str, typer.Option(help="Store a failure that fails in K of N repeats: 4/5 (that, where answers change).")
+    ] = "",
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Leave out a sign of trouble, such as no_finds_yet; repeatable.")
     ] = None,
     call_timeout: options.CallTimeout = None,
-    show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print the resolved configuration and stop.")
-    ] = False,
+    log: options.Log = "",
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Look for failing cases and keep them in a run folder. The same command goes on where it stopped."""
-    from assay.cli.campaign import campaign_of
+    from assay.cli.campaign import changes
     from assay.core import store
     from assay.core.errors import INTERRUPTED, BudgetSpent
-    from assay.core.toml import dumps
     from assay.engines.fuzz import fuzz as work
     from assay.engines.kinds import kinds_in
     from assay.engines.quality import quality_of, witness_of
-    from assay.engines.siblings import for_siblings
     from assay.engines.stored import identity_of, keeps_all
     from assay.outputs.fitted import fitted_facts
     from assay.outputs.models import built_facts, built_numbers, models_of
+    from assay.outputs.readings import operator_facts, warning_facts
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
     from assay.outputs.shrunk import kinds_facts, shrunk_numbers
     from assay.outputs.tables import asked_line, coverage_facts, quality_facts
+    from assay.outputs.track.stream import tracked
     from assay.outputs.trouble import skipped_facts, stability_facts
-    from assay.recipes.recipe import ball_of, resolve
     from assay.subjects.data.load import load_data
 
     show_notices(quiet=quiet or json)
-    flags: dict[str, dict[str, Any]] = {
-        "run": {"seed": seed, "deterministic": deterministic, "confirm": confirm},
-        "target": {
-            "model": model,
-            "with": siblings or None,
-            "resistant": resistant,
-            "mean": options.channels(mean) or None,
-            "std": options.channels(std) or None,
-            "white_box": white_box or None,
-        },
-        "data": {"spec": data, "size": size or None, "training": training},
-        "recipe": {"name": recipe},
-        "budget": {"time": time, "cases": cases, "queries": queries},
-        "ask": {"how": ask or None},
-    }
-    campaign = campaign_of(config, flags, change or [], {"eps": eps, "norm": norm})
-    if show_config:
-        chosen = for_siblings(campaign.recipe, campaign.settings["siblings"])
-        stages = resolve(chosen, campaign.changes, ball_of(eps, norm)).config()
-        typer.echo(dumps(campaign.tables | {"recipe": stages}), nl=False)
-        return
     judge, named = None, tuple[str, ...]()
     if witness is not None:  # before the work: a wrong name costs nothing
-        seeds = load_data(campaign.data, part="train", size=campaign.settings.get("size", ""))
+        seeds = load_data(data, part="train", size=size, like=model)
         judge, named = witness_of(witness, seeds, device), seeds.spec.classes
     try:
-        with Screen("fuzz", fuzz_line, quiet=quiet) as screen:
+        with tracked(log, "fuzz") as tell, Screen("fuzz", fuzz_line, quiet=quiet, json_lines=json_lines) as screen:
             found = work(
-                campaign.recipe,
-                campaign.model,
-                campaign.data,
+                recipe,
+                model,
+                data,
                 run=run,
+                time=time,
+                cases=cases,
+                seed=seed,
                 eps=eps,
                 norm=norm,
-                changes=campaign.changes,
+                changes=changes(context.obj, change or [], {"eps": eps, "norm": norm}),
+                siblings=tuple(siblings or ()),
+                resistant=resistant,
+                training=training,
+                unit=options.whole(unit, "--unit"),
                 lanes=options.whole(lanes, "--lanes"),
                 curvature=curvature,
                 device=device,
+                size=size,
+                mean=options.channels(mean),
+                std=options.channels(std),
+                queries=queries,
+                ask=ask,
+                white_box=white_box,
                 fresh=fresh,
+                deterministic=deterministic,
+                confirm=confirm,
+                ignore=tuple(ignore or ()),
                 call_timeout=call_timeout,
-                progress=screen,
-                **campaign.settings,
+                progress=tell.on(screen),
             )
+            tell.result(found.to_json())
     except BudgetSpent as spent:  # at the question to see
         options.show_spent(spent, run, json=json)
         return
@@ -171,6 +162,7 @@ def fuzz(
             **_counts(found, models.role, every=every),
             **kinds_facts(kinds),
             **{f"kept because {rule}": count for rule, count in found.kept.items()},
+            **operator_facts(found.operators),
             **opinion_facts(found.opinions, found.seeding, models, every=every),
             **({} if found.coverage is None else coverage_facts(found.coverage)),
             **({} if quality is None else quality_facts(quality)),
@@ -180,6 +172,7 @@ def fuzz(
             **stability_facts(found.stability),
             **({} if found.queries is None else {"asked": asked_line(found.queries).removeprefix("asked: ")}),
             "seconds": f"{found.seconds:.1f}",
+            **warning_facts(found.warnings),
         }
         show(facts_table(facts))
         if made is not None:

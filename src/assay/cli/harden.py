@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 def harden(
+    context: typer.Context,
     model: options.Model,
     data: Annotated[str, typer.Option("--data", help="A whole data set: digits, mnist, dir:images, file.npz.")],
     recipe: Annotated[str, typer.Option(help="The system to run; see assay list recipe.")],
@@ -51,25 +52,28 @@ def harden(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
     call_timeout: options.CallTimeout = None,
+    log: options.Log = "",
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Fuzz, select, train, measure, until a requirement holds on the validation part. Exit 1 where it does not.
 
     A recipe that finds no cases, such as dare, trains once.
     """
-    from assay.cli.campaign import campaign_of
+    from assay.cli.campaign import changes
     from assay.core.errors import INTERRUPTED, NOT_MET
     from assay.engines.harden import harden as work
     from assay.outputs.harden_tables import harden_line
     from assay.outputs.screen import Screen, show_notices
+    from assay.outputs.track.stream import tracked
 
     show_notices(quiet=quiet or json)
-    changes = campaign_of(None, {}, change or [], {}).changes
-    with Screen("harden", harden_line, quiet=quiet) as screen:
+    with tracked(log, "harden") as tell, Screen("harden", harden_line, quiet=quiet, json_lines=json_lines) as screen:
         told = work(
             recipe,
             model,
@@ -84,7 +88,7 @@ def harden(
             fuzz_time=fuzz_time,
             fuzz_cases=fuzz_cases,
             suite=suite,
-            changes=changes,
+            changes=changes(context.obj, change or [], {"eps": eps, "norm": norm}),
             val_cases=val_cases,
             test_cases=test_cases,
             seed=seed,
@@ -100,8 +104,9 @@ def harden(
             fresh=fresh,
             deterministic=deterministic,
             call_timeout=call_timeout,
-            progress=screen,
+            progress=tell.on(screen),
         )
+        tell.result(told.to_json())
     if json:
         options.print_json(told.to_json())
     else:

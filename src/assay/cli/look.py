@@ -7,12 +7,22 @@ import typer
 from assay.cli import options
 
 
-def status(run: Annotated[str, typer.Argument(help="Name or folder of a run.")], json: options.Json = False) -> None:
+def status(
+    run: Annotated[str, typer.Argument(help="Name or folder of a run.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again while it works.")] = False,
+    json: options.Json = False,
+) -> None:
     """Where a run stands, alive or dead, from its journal. Never blocks it."""
     from assay.core import store
     from assay.outputs.show import facts_table, show
     from assay.outputs.status import readable, run_status
 
+    if watch:
+        from assay.outputs.watch import watch as show_live
+
+        show_live(store.find_run(run), as_json=json)
+        if json:
+            return
     told = run_status(store.read(store.find_run(run)))
     if json:
         options.print_json(told)
@@ -21,20 +31,38 @@ def status(run: Annotated[str, typer.Argument(help="Name or folder of a run.")],
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Name or folder of a run.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="A run by name or folder; several are compared.")],
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="One file of at most 10 MB, to send: pictures inside, as many as fit.")
+    ] = False,
+    out: Annotated[
+        str | None, typer.Option(help="Write the page to this .html file instead of into the run folder.")
+    ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Write report/index.html into the run folder and print its path."""
-    from assay.outputs.report.build import report as work
+    """Write report/index.html into the run folder and print its path; of several runs, a page that compares them."""
+    from pathlib import Path
 
-    path = work(run)
-    if json:
-        options.print_json({"report": str(path)})
+    from assay.outputs.report.place import page_path
+
+    place = None if out is None else page_path(out)
+    if len(runs) > 1:
+        from assay.outputs.report.compare import compare
+
+        told = compare(*runs, out=place).to_json()  # without pictures, it is one file anyway
     else:
-        options.say(str(path))
+        from assay.outputs.report.build import report as work
+
+        told = {"report": str(work(runs[0], single_file=single_file, out=place))}
+    if json:
+        options.print_json(told)
+    else:
+        if len(runs) > 1:
+            options.say(told["verdict"])
+        options.say(told["report"])
     if open_:
-        typer.launch(path.resolve().as_uri())
+        typer.launch(Path(told["report"]).resolve().as_uri())
 
 
 def list_(

@@ -11,14 +11,22 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Argument(help="lenet5@weights.safetensors, file.py:function@weights, model.onnx, http://…, cmd:…, call:…"),
+    typer.Argument(
+        help="lenet5@weights.safetensors, file.py:function@weights, timm:name, torchvision:name, hf:owner/name, "
+        "model.onnx, http://…, cmd:…, call:…"
+    ),
 ]
-DataSpec = Annotated[str, typer.Option("--data", help="digits/test, mnist/test[:500], dir:images, file.npz …")]
+DataSpec = Annotated[
+    str, typer.Option("--data", help="digits/test, mnist/test[:500], dir:images, file.npz, hf:owner/name/test …")
+]
 Eps = Annotated[str | None, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")]
 Norm = Annotated[str, typer.Option(help="linf, l2, l1 or l0.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json-lines", help="Progress as one JSON object a line on stderr, for machines.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings stay.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="A new run, NAME-2, where NAME exists.")]
 Deterministic = Annotated[
@@ -26,7 +34,7 @@ Deterministic = Annotated[
 ]
 Mean = Annotated[str, typer.Option(help="Mean of each channel, for a bare net: 0.485,0.456,0.406.")]
 Std = Annotated[str, typer.Option(help="Standard deviation of each channel, for a bare net.")]
-Size = Annotated[str, typer.Option(help="Resize the images of a folder: 32 or 32x48.")]
+Size = Annotated[str, typer.Option(help="Resize the images of a folder or of hf: data: 32 or 32x48.")]
 Queries = Annotated[
     int | None, typer.Option(min=1, help="Most inputs the model may be sent, repeats and retries counted.")
 ]
@@ -49,10 +57,47 @@ TrustRun = Annotated[
     bool,
     typer.Option("--trust-run", callback=_trust, help="Run code and ask addresses that only the run folder names."),
 ]
+
+
+def _trust_code(context: typer.Context, given: bool) -> bool:
+    """Until the command ends, like the one above."""
+    if given:
+        from assay.core.trust import trusting_code
+
+        context.with_resource(trusting_code())
+    return given
+
+
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", callback=_trust_code, help="Run code of the hub repository of a model that needs it."
+    ),
+]
 WhiteBox = Annotated[bool, typer.Option("--white-box", help="Turn model.onnx into a torch module, with gradients.")]
 
 CallTimeout = Annotated[
     str | None, typer.Option(help="Longest that one call of the model may take, such as 30s; none where not given.")
+]
+
+
+def _trackers(given: str) -> str:
+    """A server of MLflow that does not answer is asked three times, not for the ten minutes that its package takes."""
+    if given:
+        import os
+
+        usual = {"MAX_RETRIES": "2", "BACKOFF_FACTOR": "1", "TIMEOUT": "20"}
+        for name, value in usual.items():
+            os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{name}", value)
+    return given
+
+
+Log = Annotated[
+    str,
+    typer.Option(
+        callback=_trackers,
+        help="Also tell trackers: jsonl, tensorboard, mlflow, any of them with :PLACE, or file.py:function.",
+    ),
 ]
 
 

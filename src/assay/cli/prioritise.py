@@ -38,12 +38,15 @@ def prioritise(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
     trust_run: options.TrustRun = False,
     out: Annotated[
         str | None, typer.Option(help="Write the order to this .csv file, or its first k cases to this .npz.")
     ] = None,
+    log: options.Log = "",
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Order tests so that those the model gets wrong come early, and measure the order where labels are known."""
@@ -61,13 +64,17 @@ def prioritise(
     )
     from assay.outputs.screen import Screen, show_notices
     from assay.outputs.show import show
+    from assay.outputs.track.stream import tracked
 
     show_notices(quiet=quiet or json)
     if out is not None:  # before the work, not after it
         check_out(out)
         one_order(len(methods_of(by, layers, seed)))
     try:
-        with Screen("prioritise", priority_line, quiet=quiet) as screen:
+        with (
+            tracked(log, "prioritise", run=run is not None) as tell,
+            Screen("prioritise", priority_line, quiet=quiet, json_lines=json_lines) as screen,
+        ):
             result = work(
                 model,
                 pool,
@@ -88,8 +95,9 @@ def prioritise(
                 std=options.channels(std),
                 device=device,
                 call_timeout=call_timeout,
-                progress=screen,
+                progress=tell.on(screen),
             )
+            tell.result(result.to_json())
     except BudgetSpent as spent:  # at the question to see
         options.show_spent(spent, run, json=json)
         return

@@ -38,6 +38,12 @@ def replay(
     shrunk: Annotated[
         int | None, typer.Option(min=1, help="The cases of this shrinking, made by assay shrink, instead.")
     ] = None,
+    selected: Annotated[
+        int | None, typer.Option(min=1, help="Only this selection of the run's, made by assay select.")
+    ] = None,
+    distinct: Annotated[
+        bool, typer.Option("--distinct", help="One failure of each kind, the one with the smallest change.")
+    ] = False,
     k: Annotated[str | None, typer.Option("-k", "--k", help="Only the first failures: 100, or 10% of them.")] = None,
     require: Annotated[
         Required | None, typer.Option(help="Exit 1 unless every failure is fixed, or unless each still fails.")
@@ -45,6 +51,7 @@ def replay(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     queries: options.Queries = None,
     ask: options.Ask = "",
     call_timeout: options.CallTimeout = None,
@@ -69,6 +76,8 @@ def replay(
                 k=k,
                 flaky=flaky,
                 shrunk=shrunk,
+                selected=selected,
+                distinct=distinct,
                 mean=options.channels(mean),
                 std=options.channels(std),
                 device=device,

@@ -35,6 +35,7 @@ def select(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     queries: options.Queries = None,
     ask: options.Ask = "",
     white_box: options.WhiteBox = False,

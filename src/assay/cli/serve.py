@@ -22,6 +22,7 @@ def serve(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -34,7 +35,7 @@ def serve(
     from assay.subjects.sources.load import load_target
 
     show_notices(quiet=quiet or json)
-    known = None if data is None else load_data(data)
+    known = None if data is None else load_data(data, like=model)
     target = load_target(model, data=known, device=device, mean=options.channels(mean), std=options.channels(std))
     with serving(target, host=host, port=port, token=token, labels=labels, batch=batch) as server:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it like Ctrl-C

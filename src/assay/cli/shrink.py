@@ -36,11 +36,13 @@ def shrink(
     mean: options.Mean = "",
     std: options.Std = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     queries: options.Queries = None,
     ask: options.Ask = "",
     call_timeout: options.CallTimeout = None,
     trust_run: options.TrustRun = False,
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Take back all of a failure's change that it can fail without. The same command goes on, or adds nothing."""
@@ -52,7 +54,7 @@ def shrink(
 
     show_notices(quiet=quiet or json)
     try:
-        with Screen("shrink", shrink_line, quiet=quiet or json) as screen:
+        with Screen("shrink", shrink_line, quiet=quiet or json, json_lines=json_lines) as screen:
             made = work(
                 run,
                 by=by,

@@ -42,7 +42,9 @@ def train(
     device: options.Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out where it exists.")] = False,
     deterministic: options.Deterministic = False,
+    log: options.Log = "",
     json: options.Json = False,
+    json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
@@ -50,6 +52,7 @@ def train(
     from assay.outputs.notes import note_facts
     from assay.outputs.screen import Screen, show_notices, train_line
     from assay.outputs.show import facts_table, show
+    from assay.outputs.track.stream import tracked
 
     show_notices(quiet=quiet or json)
     given = {
@@ -64,7 +67,10 @@ def train(
         "ema": ema,
     }
     splits = _splits(data, train_on, val, size)
-    with Screen("train", train_line(epochs), quiet=quiet) as screen:
+    with (
+        tracked(log, "train", beside=out) as tell,
+        Screen("train", train_line(epochs), quiet=quiet, json_lines=json_lines) as screen,
+    ):
         done = work(
             model,
             splits,
@@ -82,8 +88,9 @@ def train(
             device=device,
             overwrite=overwrite,
             deterministic=deterministic,
-            progress=screen,
+            progress=tell.on(screen),
         )
+        tell.result(done.to_json())
     if json:
         options.print_json(done.to_json())
         return

@@ -19,6 +19,7 @@ def transfer(
     batch: Annotated[str, typer.Option(help="Cases a block: auto or a number.")] = "auto",
     size: options.Size = "",
     device: options.Device = "auto",
+    trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,
@@ -35,7 +36,7 @@ def transfer(
     with Screen("transfer", eval_line, quiet=quiet) as screen:
         result = work(
             models,
-            load_data(data, size=size),
+            load_data(data, size=size, like=models[0]),
             suite=suite,
             eps=eps,
             norm=norm,

@@ -71,3 +71,26 @@ def _of_group(direction: Tensor) -> Tensor:
         chosen = torch.stack(begun)
         first[left] = chosen[(direction[left] @ direction[chosen].T).argmax(1)]
     return first
+
+
+class Begun:
+    """The kinds that have begun so far, where failures come a few at a time: as many as ``clusters`` tells of all."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, ...], Tensor] = {}  # by group: the directions that its kinds began with
+
+    def __len__(self) -> int:
+        return sum(map(len, self._first.values()))
+
+    def add(self, groups: Tensor, direction: Tensor) -> None:
+        """More failures: ``groups`` (N, G) of whole numbers, which name what can be alike, and their directions."""
+        named, place = groups.unique(dim=0, return_inverse=True)
+        for number, name in enumerate(named.tolist()):
+            known = self._first.get(tuple(name), direction[:0])
+            left = direction[place == number]
+            for first in known:
+                left = left[(left * first).sum(1) < ALIKE]
+            while len(left) and len(known) < MOST:
+                known = torch.cat([known, left[:1]])
+                left = left[1:][(left[1:] * left[0]).sum(1) < ALIKE]
+            self._first[tuple(name)] = known

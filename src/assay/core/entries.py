@@ -27,6 +27,7 @@ FOLDERS = {
     "model": "assay.subjects.zoo",
     "data": "assay.subjects.data",
     "check": "assay.engines.checks",
+    "sink": "assay.outputs.track",
 }
 DATA_KINDS = {"Recipe": "recipe", "Suite": "suite"}  # registered by assignment, being data
 

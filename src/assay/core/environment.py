@@ -8,6 +8,8 @@ from typing import Any
 
 _PACKAGES = ("assay", "torch", "numpy", "scipy", "scikit-learn", "kornia", "safetensors", "pillow")
 
+_OF_MODELS = ("timm", "torchvision", "transformers", "datasets")  # told where a model or data of theirs was loaded
+
 
 def describe() -> dict[str, Any]:
     """Versions and machine, for ``environment.json`` and ``assay env``; names no user, no path, no host."""
@@ -18,6 +20,7 @@ def describe() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "packages": {name: version_of(name) for name in _PACKAGES},
     }
+    told["packages"] |= {name: version_of(name) for name in _OF_MODELS if name in sys.modules}
     torch = sys.modules.get("torch")
     if torch is not None:  # asking costs seconds where torch is not loaded yet
         told["threads"] = torch.get_num_threads()

@@ -18,7 +18,8 @@ COMMITTED = ("cases", "state", "models", "flaky")  # folders whose files must be
 QUARANTINE = "quarantine"
 SEALED = "sealed"  # what the first line says of a run whose small files hold their own sums
 GUIDANCE = "guidance"  # a folder of files that later commits replace; the key under which a commit names its own
-_OTHERS = ("LOCK", "journal.jsonl", "campaign.toml", "environment.json", "stats.json", QUARANTINE, "report")
+_OTHERS = ("LOCK", "journal.jsonl", "campaign.toml", "environment.json", "stats.json", "plot.csv", QUARANTINE, "report")
+_TRACKED = ("events.jsonl", "tensorboard", "mlflow")  # what --log leaves in a run: it is no work, and never removed
 _TRIES = 5
 _PAUSE = 0.01  # seconds in which somebody who writes a line gets on with it
 _SMALL = ("campaign.toml", "environment.json", "stats.json")
@@ -210,7 +211,7 @@ def did_nothing(path: Path, lines: Sequence[journal.Line]) -> bool:
     if len(lines) > 1:
         return False
     for found in path.iterdir():
-        if found.name not in _OTHERS and (not found.is_dir() or any(found.iterdir())):
+        if found.name not in (*_OTHERS, *_TRACKED) and (not found.is_dir() or any(found.iterdir())):
             return False
     lost = (*(f"{folder}_" for folder in COMMITTED), f"{GUIDANCE}_", "round-")
     return not any(found.name.startswith(lost) for found in (path / QUARANTINE).glob("*"))
@@ -220,6 +221,6 @@ def unmade(path: Path) -> None:
     """Remove a run folder that this very command made for nothing; one with anything else in it stays."""
     if {found.name for found in path.iterdir()} <= set(_OTHERS) - {QUARANTINE, "report"}:
         with suppress(OSError):  # it stays then, and blocks nobody
-            for name in (*_OTHERS[1:5], _OTHERS[0]):
+            for name in (*_OTHERS[1:6], _OTHERS[0]):
                 (path / name).unlink(missing_ok=True)
             path.rmdir()

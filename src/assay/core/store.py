@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.core import journal, toml, trust
+from assay.core import journal, onlookers, toml, trust
+from assay.core.command import TABLE, command_table
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.files import TEMPORARY, canonical_json, make_folder, safe_name, sha256, storage_error, write_atomic
 from assay.core.lock import folder_lock, keep_alive
@@ -28,7 +29,7 @@ _logger = logging.getLogger("assay")
 Config = Mapping[str, Mapping[str, Any]]
 # Raising a budget or a requirement, or asking a black box at another rate, continues a run; everything else is what
 # makes it this run.
-NOT_IDENTITY = ("budget", "gate", "ask")
+NOT_IDENTITY = ("budget", "gate", "ask", TABLE)
 
 
 def runs_root() -> Path:
@@ -134,6 +135,7 @@ class Store:
         self.lines.append(line)
         self._size = size
         self._digests |= line.files
+        onlookers.committed(self.path, line)
 
     def _place(self, name: str) -> Path:
         """Where a new committed file goes: a plain name in one of the folders for such files, inside the run."""
@@ -194,6 +196,7 @@ def opened(
 ) -> Iterator[Store]:
     """The run of that name, or inside another one in ``folder``, for writing: made, or continued if it is the same."""
     path, made = _folder(name, config, fresh=fresh) if folder is None else (folder, False)
+    config = config if folder is not None else {**config, **command_table()}  # a run inside another was asked by that
     if folder is not None:
         make_folder(folder)
     check_real(path)
@@ -202,6 +205,7 @@ def opened(
         store = Store(path, journal.Lines(kept), damage, lock)
         _settle(store, config, environment)
         trust.remember(store.lines[0])
+        onlookers.opened(path, store.stats())
         try:
             yield store
         except (UsageError, NothingToTest):

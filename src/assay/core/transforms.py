@@ -54,6 +54,10 @@ class Drawn:
     def __getitem__(self, rows: slice | Tensor) -> "Drawn":
         return Drawn(self.entry[rows], self.rng[rows])
 
+    def kind(self) -> Tensor:
+        """The place of each row's kind in ``KINDS``, (N,)."""
+        return _KIND_OF.to(self.entry.device)[self.entry]
+
     def is_one_of(self, kinds: tuple[str, ...]) -> Tensor:
         """Which rows have a transform among these kinds, (N,) bool."""
         told = torch.tensor([kind in kinds for kind in KINDS])[_KIND_OF]

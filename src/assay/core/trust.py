@@ -20,10 +20,11 @@ from assay.core.journal import Line
 log = logging.getLogger("assay")
 
 _FILE = re.compile(r"([^\s(,=\"']*)\.py:")  # where a text names a Python file, and what stands before
-_SOURCE = re.compile(r"\s*(cmd|call|https?):", re.IGNORECASE)
+_SOURCE = re.compile(r"\s*(cmd|call|https?|hf|timm|torchvision):", re.IGNORECASE)
 
 _named_by: ContextVar[Callable[[str], None] | None] = ContextVar("named_by", default=None)
 _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
+_remote_code: ContextVar[bool] = ContextVar("remote_code", default=False)
 
 
 @contextmanager
@@ -34,6 +35,21 @@ def trusting(trust: bool = True) -> Iterator[None]:
         yield
     finally:
         _trusting.reset(before)
+
+
+@contextmanager
+def trusting_code(trust: bool = True) -> Iterator[None]:
+    """Run code of hub repositories that need it, for the length of the block: ``--trust-remote-code``."""
+    before = _remote_code.set(trust)
+    try:
+        yield
+    finally:
+        _remote_code.reset(before)
+
+
+def runs_remote_code() -> bool:
+    """Whether the user said that code of hub repositories may run."""
+    return _remote_code.get()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from assay.core.store import Store
 from assay.engines.asking import asked_of
 from assay.engines.commits import Commits, Judged
 from assay.engines.found import Found, finished_slots, summary
+from assay.engines.gauges import Gauges
 from assay.engines.guidance import Guidance
 from assay.engines.lanes import Lanes, rules_of
 from assay.engines.once_more import once_more
+from assay.engines.operators import added
 from assay.engines.parents import Parents
 from assay.engines.preparing import scores_of_seeds, try_mutator
 from assay.engines.seeding import seeding, seeds_of
@@ -35,6 +37,7 @@ from assay.subjects.target import START
 log = logging.getLogger("assay")
 
 STATS_SECONDS = 1.0  # a file for people to look at, not written more often than they can
+IDLE_SECONDS = 5.0  # and, where no commit comes, so that they see it lives
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -55,6 +58,7 @@ class Campaign:
         *,
         whole_units: bool,
         confirm: str = "",
+        ignored: Collection[str] = (),
     ) -> None:
         self.folder, self.bench, self.search, self.stages = folder, bench, search, stages
         self.rng, self.unit, self.progress = rng, unit, progress
@@ -64,6 +68,7 @@ class Campaign:
         chooser, coverage = guidance.chooser, guidance.coverage
         self.look = Look(stages.objective, stages.weights, stages.score, chooser=chooser, coverage=coverage)
         self.found = summary(folder)
+        self.gauges = Gauges(folder, self.found, bench.target, guidance, ignored)
         self.trouble = Trouble(folder)
         self.asked_confirm = confirm
         self.parents: Parents | None = None
@@ -144,9 +149,11 @@ class Campaign:
         )
 
     def go(self, width: int, open_units: int, budget: Mapping[str, Any]) -> Found:
-        began = time.monotonic() - self.found.seconds
+        begun = time.monotonic()
+        began = begun - self.found.seconds
         left = None if "time" not in budget else budget["time"] - self.found.seconds
         limit = budget.get("cases", math.inf)
+        self.gauges.begin(budget, len(self.seeds), self.commits.kinds.count)
         once = getattr(self.schedule, "once", False)  # a second cycle would make the same cases again
         endless = not once and ("time" in budget or "cases" in budget)
         self._begun = self.guidance.known()
@@ -174,7 +181,9 @@ class Campaign:
                 if not self.trouble.suspects:
                     lanes.most_open = open_units
                 self.found.seconds = time.monotonic() - began
-                self.progress(self._now(lanes))
+                self.progress(self.gauges.read(lanes))
+                if time.monotonic() - max(self._told, begun) >= IDLE_SECONDS:
+                    self._write_stats()
                 if not working:
                     break
             if spent and not self.whole_units and self.parents is None:
@@ -188,6 +197,7 @@ class Campaign:
             self.trouble.judge(ended=True)
         self.found.seconds = time.monotonic() - began
         self.found.complete = not stop.interrupted and not spent
+        self.gauges.read(lanes, anew=True)
         self._write_stats()
         return self.found
 
@@ -274,6 +284,8 @@ class Campaign:
         self.trouble.over(unit)
         line = self.folder.lines[-1].meta
         self.found.add(line["counts"], line["kept"], line.get("opinions", {}))
+        added(self.found.operators, line.get("operators", {}))
+        self.gauges.committed(lanes, self.commits.kinds.count)
         if time.monotonic() - self._told >= STATS_SECONDS:
             self._write_stats()
 
@@ -281,14 +293,6 @@ class Campaign:
         for line in self.trouble.commit():
             self.found.add(line["counts"], {}, {})
             self.found.skipped_because = self.found.skipped_because or line["error"]
-
-    def _now(self, lanes: Lanes) -> dict[str, Any]:
-        return {
-            "seconds": self.found.seconds,
-            "seeds": self.found.seeds,
-            "cases": self.found.cases + sum(unit.tried for unit in lanes.open),
-            "failures": self.found.failures + sum(unit.waiting for unit in lanes.open),
-        }
 
     def _write_stats(self) -> None:
         self._told = time.monotonic()
@@ -298,4 +302,7 @@ class Campaign:
             self.found.stats["pool"] = len(self.parents)
         self.found.coverage = self.guidance.facts(self.stages, self.search.observer)
         self.found.queries = asked_of(self.bench.target)
-        self.folder.write_stats(self.found.to_json() | {"run": self.folder.name, "updated": time.time()})
+        self.found.warnings = self.gauges.warnings
+        told = {"run": self.folder.name, "updated": time.time(), **self.gauges.told()}
+        self.folder.write_stats(self.found.to_json() | told)
+        self.gauges.row()

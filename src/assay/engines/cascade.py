@@ -15,7 +15,7 @@ from assay.core.chunks import Chunks
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound
 from assay.subjects.counted import Counted
-from assay.subjects.target import Target, answer
+from assay.subjects.target import Target, answer, confidence
 
 log = logging.getLogger("assay")
 
@@ -54,7 +54,8 @@ class Effort:
 class Block:
     """The outcome of one block: for each ``column/attack`` which rows it was tried on, which it broke, and how far.
 
-    ``size`` is the size of each perturbation that broke its row, and infinite elsewhere.
+    ``size`` is the size of each perturbation that broke its row, and infinite elsewhere. ``pred`` is the class of each
+    clean row; blocks of older runs do not have it.
     """
 
     y: Tensor
@@ -63,9 +64,10 @@ class Block:
     broken: dict[str, Tensor] = field(default_factory=dict)
     size: dict[str, Tensor] = field(default_factory=dict)
     effort: dict[str, Effort] = field(default_factory=dict)
+    pred: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
-        columns = {"y": self.y, "right": self.right}
+        columns = {"y": self.y, "right": self.right, **({} if self.pred is None else {"pred": self.pred})}
         for name in ("tried", "broken", "size"):
             columns |= {f"{name}/{key}": rows for key, rows in getattr(self, name).items()}
         return columns
@@ -74,7 +76,8 @@ class Block:
     def of(columns: dict[str, Tensor], effort: dict[str, Any]) -> "Block":
         """A block as it was stored: its tensors, and the effort of each key as a list."""
         keys = {name: {key: columns[f"{name}/{key}"] for key in effort} for name in ("tried", "broken", "size")}
-        return Block(columns["y"], columns["right"], **keys, effort={key: Effort(*e) for key, e in effort.items()})
+        spent = {key: Effort(*e) for key, e in effort.items()}
+        return Block(columns["y"], columns["right"], **keys, effort=spent, pred=columns.get("pred"))
 
 
 def run_suite(
@@ -131,7 +134,8 @@ def _attacked(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: St
     stray = int((wrong & ~allowed).sum())
     if stray:
         log.warning("attack %s: %d examples left the ball or the bounds and do not count", attack.entry.name, stray)
-    return cases.with_x(x).note(success=wrong & allowed, allowed=allowed, pred=logits.argmax(1), size=size)
+    said = {"pred": logits.argmax(1), "confidence": confidence(judge, logits)}
+    return cases.with_x(x).note(success=wrong & allowed, allowed=allowed, size=size, **said)
 
 
 def within_rules(attack: Bound, made: Tensor, clean: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:

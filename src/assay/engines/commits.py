@@ -12,7 +12,9 @@ from assay.core.store import Store
 from assay.engines.failures import as_shard, checked
 from assay.engines.found import pairs
 from assay.engines.guidance import Guidance
+from assay.engines.kinds import KindsSoFar
 from assay.engines.lanes import NONFINITE, WRONG
+from assay.engines.operators import operators_of, told
 from assay.engines.parents import Parents
 from assay.engines.stability import Confirm
 from assay.engines.unit import Unit
@@ -40,6 +42,7 @@ class Commits:
         self.seeds, self.parents, self.confirm = seeds, parents, confirm
         self.pairs = pairs(folder)
         self.broken = {seed for seed, _ in self.pairs}
+        self.kinds = KindsSoFar(folder)
 
     def judged(self, units: Sequence[tuple[Unit, Tensor]]) -> list[Judged]:
         """The failures of those slots of each unit, asked again, all of them together: a slow model is asked once."""
@@ -69,7 +72,7 @@ class Commits:
             if some is not None and len(some)
         }
         files |= self._joined(unit, slots, number)
-        tried = int(unit.tries[slots].sum())
+        tried, fired = int(unit.tries[slots].sum()), unit.fired[slots].sum(0).tolist()
         self.folder.commit(
             files,
             kind="fuzz",
@@ -78,21 +81,26 @@ class Commits:
             counts={
                 "seeds": len(slots),
                 "cases": tried,
+                "valid": fired[-1],
                 **_kinds(failing),
                 **self._new(failing),
                 "flaky": 0 if flaky is None else len(flaky),
                 "gradient_steps": tried * self.stages.mutate.entry.gradients,
             },
-            **self._fired(unit.fired[slots].sum(0).tolist()),
+            **self._fired(fired[:-1]),
             **self._guided(),
         )
+        if failing is not None and len(failing):
+            self.kinds.add(failing, self.seeds.parent[failing.info["row"]])
 
-    def _fired(self, counts: list[int]) -> dict[str, dict[str, int]]:
-        """How often each rule of keeping and each opinion fired."""
-        rules = len(self.stages.keep)
+    def _fired(self, counts: list[int]) -> dict[str, dict[str, Any]]:
+        """How often each rule of keeping and each opinion fired, and what each operator of the mutator brought."""
+        rules, names = len(self.stages.keep), operators_of(self.stages.mutate)
+        rest = rules + len(self.stages.opinions)
         kept = dict(zip(self.stages.keep, counts[:rules], strict=True))
-        opinions = dict(zip(self.stages.opinions, counts[rules:], strict=True))
-        return {"kept": kept, **({"opinions": opinions} if opinions else {})}
+        opinions = dict(zip(self.stages.opinions, counts[rules:rest], strict=True))
+        brought = {"operators": told(names, counts[rest:])} if names else {}
+        return {"kept": kept, **({"opinions": opinions} if opinions else {}), **brought}
 
     def _joined(self, unit: Unit, slots: Tensor, number: int) -> dict[str, bytes]:
         """Let what was kept join the pool; the file that says so."""

@@ -25,6 +25,7 @@ from assay.stages.coverage.profile import profile_of
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.observer import Observer
+from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target
 
@@ -122,7 +123,8 @@ def coverage(
     criteria = {bound.text: bound() for bound in (bind("criterion", *step) for step in steps(by))}
     if not criteria:
         raise UsageError("name a criterion, such as nc or kmnc(k=1000); see assay list criterion")
-    given = load_data(data, part="test", size=size)
+    model = pinned(model)
+    given = load_data(data, part="test", size=size, like=model)
     target = load_target(model, data=given, device=device, mean=mean, std=std, white_box=white_box)
     given = fitted(target, given)
     nets = (target, *siblings_of(siblings, target, given, device, mean, std))

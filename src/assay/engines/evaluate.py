@@ -21,6 +21,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import Bound, names
 from assay.core.specs import steps
 from assay.core.store import Store
+from assay.core.units import seconds
 from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
 from assay.engines.blocks import BLOCK, Blocks, Progress
 from assay.engines.cascade import Column
@@ -31,6 +32,7 @@ from assay.engines.evaluation import Evaluation, numbers_table
 from assay.engines.once_more import once_more
 from assay.engines.protocol import protocol_of
 from assay.engines.regress import Regress
+from assay.engines.saved import keep_evaluation
 from assay.engines.session import session
 from assay.engines.subject import load_subject
 from assay.engines.tally import tally
@@ -38,6 +40,7 @@ from assay.recipes.suite import wants_each
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data, fitted
 from assay.subjects.sources.black_box import is_black_box, is_onnx
+from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target, trained_with
 from assay.subjects.target import Target
 
@@ -73,6 +76,8 @@ def evaluate(
     ask: str = "",
     white_box: bool = False,
     call_timeout: str | float | None = None,
+    time: str | float | None = None,
+    examples: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy of a model, clean and under attack.
@@ -88,9 +93,13 @@ def evaluate(
     the numbers are of the blocks before and ``complete`` is False; with ``save`` every answer is kept, and the same
     call with a larger budget goes on. A budget that is spent before the first block raises ``BudgetSpent``.
 
+    With ``time`` no block is begun that would not end in it, going by the longest so far; the trust checks come after.
+    ``examples`` is how many inputs that fool the model are handed back, for those who save none.
+
     Where the model raises, or takes longer than ``call_timeout`` for one call, its block is done once more; a second
     time ends the evaluation, for a number over the inputs that it can take would be another one.
     """
+    model, static_from = pinned(model), pinned(static_from)
     skipped = sorted(ignored(ignore))
     old = Regress.of(regress, save, fresh=fresh, device=device, mean=mean, std=std)
     target, given, labelled = load_subject(
@@ -134,16 +143,20 @@ def evaluate(
             keep_answers(target, keep.path)
         rng, tell = Stream(seed, ("eval",)), progress or (lambda _: None)
         regressed = old.all(target, _name(model), keep, tell)
-        work = Blocks(target, labelled, columns, rng, batch, each, keep, tell)
+        left = None if time is None else seconds(time)
+        work = Blocks(target, labelled, columns, rng, batch, each, keep, tell, time_left=left, examples=examples)
         static = None if static_from is None else _name(static_from)
         blocks = work.all()
         if work.spent is not None and not blocks:
             raise work.spent
         result = tally(blocks, columns, target.spec.classes, protocol, static=static)
-        result.complete, result.protocol["n"] = work.spent is None, result.clean.n
+        result.complete, result.protocol["n"] = work.spent is None and not work.late, result.clean.n
+        result.blocks, result.examples = tuple(blocks), Cases.cat(work.examples) if work.examples else None
+        result.classes = target.spec.classes
         result.access = "white box" if "grad" in target.gives else "black box"
         result.ignored, result.regress = tuple(skipped), regressed
-        _check(result, target, labelled, attacks, rng.at("checks"))
+        measured = labelled[: result.clean.n] if work.late else labelled
+        _check(result, target, measured, attacks, rng.at("checks"), spent=work.spent is not None)
         result.queries = asked_of(target)
         if keep is not None:
             _keep(keep, result, work.seconds)
@@ -164,11 +177,13 @@ def _foretell(target: Target, cases: Cases, columns: Mapping[str, Column], resum
         log.info("this takes %s%s", cost, f"; {resumable} makes it resumable" if resumable else "")
 
 
-def _check(result: Evaluation, target: Target, cases: Cases, attacks: Mapping[str, Bound], rng: Stream) -> None:
+def _check(
+    result: Evaluation, target: Target, cases: Cases, attacks: Mapping[str, Bound], rng: Stream, *, spent: bool
+) -> None:
     """The trust checks, as far as target and budget allow them."""
     result.not_made = {name: why for name, why in not_made(target).items() if name not in result.ignored}
     try:
-        if result.complete:
+        if not spent:
             result.warnings = once_more(
                 lambda: warnings_of(target, cases, result, attacks, rng, result.ignored), "in the trust checks"
             )
@@ -184,6 +199,8 @@ def _keep(keep: Store, result: Evaluation, seconds: float) -> None:
     result.run = str(keep.path)
     if result.complete and next(keep.commits("numbers"), None) is None:
         keep.commit({"state/numbers.json": json.dumps(numbers_table(result)).encode()}, kind="numbers")
+    if result.complete:
+        keep_evaluation(keep, result)
     keep.write_stats({"seconds": seconds, **result.to_json()})
 
 

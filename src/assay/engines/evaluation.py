@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean
 from assay.core.stats import wilson
-from assay.engines.cascade import Effort
+from assay.engines.cascade import Block, Effort
 from assay.engines.protocol import differences
 
 if TYPE_CHECKING:
@@ -90,9 +91,9 @@ class Evaluation:
 
     ``parts`` has the worst cases of ``seen`` and ``unseen`` attacks apart, ``curve`` that at each of several eps,
     ``mean`` the mean over attacks that each saw every input, ``minimal`` the smallest perturbations found. ``not_made``
-    has the trust checks that this target does not allow, each with the reason. Where a budget of ``queries`` ended
-    before the work did, ``complete`` is False and the numbers are of the inputs before. ``regress`` has what became of
-    the failures of earlier runs, which no number counts.
+    has the trust checks that this target does not allow, each with the reason. Where a budget of ``queries`` or of
+    time ended before the work did, ``complete`` is False and the numbers are of the inputs before. ``regress`` has
+    what became of the failures of earlier runs, which no number counts.
     """
 
     clean: Share
@@ -115,6 +116,9 @@ class Evaluation:
     complete: bool = True
     queries: dict[str, Any] | None = None
     regress: "Regressed | None" = None
+    classes: tuple[str, ...] = field(default=(), repr=False)  # in the target's order, which the labels in blocks go by
+    blocks: tuple[Block, ...] = field(default=(), repr=False)  # which inputs are right: what pairing needs
+    examples: Cases | None = field(default=None, repr=False)  # some that fool the model, where they were asked for
 
     def accuracy(self, name: str = "worst") -> float:
         """Accuracy ``clean``, ``worst``, of a part (``seen``), or under the attack of that name (white box)."""

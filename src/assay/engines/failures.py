@@ -15,10 +15,10 @@ from assay.engines.seeding import LABELLED
 from assay.engines.stability import Confirm
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
-from assay.subjects.target import Target
+from assay.subjects.target import Target, confidence
 
 STORED = ("pred", "step", "cycle", "kind")
-SOMETIMES = ("others_pred", MINED, "failed", "asked")
+SOMETIMES = ("others_pred", MINED, "failed", "asked", "confidence")
 
 
 def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tuple[Cases, Cases]:
@@ -27,11 +27,13 @@ def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tup
     if confirm.alone:
         bench = replace(bench, chunks=Chunks(1))
     failed = torch.zeros(len(found), dtype=torch.int64)
+    logits = again.x.new_zeros(len(found), 0)
     for _ in range(confirm.n):
         logits = bench.logits(again)
         failed += (stages.oracle(bench, again.note(logits=logits)) | ~logits.isfinite().all(1)).cpu()
     if confirm.n > 1:
         found = found.note(failed=failed, asked=torch.full_like(failed, confirm.n))
+    found = found.note(confidence=confidence(bench.target, logits).float().cpu())
     still = failed >= confirm.k
     return found[still], found[~still]
 

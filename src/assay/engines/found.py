@@ -12,6 +12,7 @@ from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.shards import decode
 from assay.core.store import Store
+from assay.engines.operators import added
 from assay.engines.seeding import seeding
 from assay.engines.stability import stability
 
@@ -24,23 +25,27 @@ if TYPE_CHECKING:
 class Found:
     """What a fuzzing run has found so far.
 
-    ``cases`` counts cases tried, ``failures`` those that fail by the recipe's oracle and were stored, ``wrong`` those
+    ``cases`` counts cases tried, ``valid`` those of them that the recipe's rules let through (runs begun before it was
+    counted tell too few), ``failures`` those that fail by the recipe's oracle and were stored, ``wrong`` those
     of them that the target itself gives another class than their label, ``distinct`` their pairs of seed and
     wrong class, ``broken`` the seeds they grew from; ``kept`` how often each rule of keeping fired and ``opinions`` how
-    often each oracle that only gives its opinion, over all valid cases; ``seeding`` how the seeds came about: of how
+    often each oracle that only gives its opinion, over all valid cases; ``operators`` how many cases each operator of
+    the mutator made, where it has several, and how many of them failed; ``seeding`` how the seeds came about: of how
     many cases each step of the chain left how many, at which levels, and how many of the seeds have no label of their
     own, so that ``failures`` and ``wrong`` are by what a model says of the clean parent; ``gradient_steps``
     the steps taken up a slope of the objective (what an attack used as mutator asks for itself is not counted);
     ``coverage`` what is covered of which criterion and layers, where the recipe has one; ``queries`` what a target that
     only answers was asked. ``nonfinite`` are the failures whose answer is NaN or infinite, none of ``wrong``;
     ``skipped`` the seeds left out because the model failed on them twice, first with ``skipped_because``;
-    ``stability`` whether the model answered its seeds the same when asked again.
+    ``stability`` whether the model answered its seeds the same when asked again; ``warnings`` the signs that
+    this run is not working (docs/status.md), each with ``name``, ``message`` and ``more``, where to read on.
     """
 
     run: Path
     recipe: str = ""
     seeds: int = 0
     cases: int = 0
+    valid: int = 0
     failures: int = 0
     wrong: int = 0
     distinct: int = 0
@@ -52,6 +57,7 @@ class Found:
     gradient_steps: int = 0
     kept: dict[str, int] = field(default_factory=dict)
     opinions: dict[str, int] = field(default_factory=dict)
+    operators: dict[str, dict[str, int]] = field(default_factory=dict)
     seeding: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     complete: bool = False
@@ -60,6 +66,7 @@ class Found:
     coverage: dict[str, Any] | None = None
     queries: dict[str, Any] | None = None
     stability: dict[str, Any] | None = None
+    warnings: list[dict[str, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return self.failures
@@ -125,6 +132,8 @@ def summary(folder: Store) -> Found:
     recipe = folder.lines[0].meta.get("identity", {}).get("recipe", {}).get("name", "") if folder.lines else ""
     found = Found(folder.path, recipe, seconds=float(folder.stats().get("seconds", 0.0)))
     found.add(*(folder.totals("fuzz", what) for what in ("counts", "kept", "opinions")))
+    for line in folder.commits("fuzz"):
+        added(found.operators, line.meta.get("operators", {}))
     found.seeding = seeding(folder)
     found.skipped_because = next((line.meta["error"] for line in folder.commits("fuzz") if "error" in line.meta), None)
     found.stability = stability(folder)

@@ -24,6 +24,7 @@ from assay.engines.protocol import warn_of_large
 from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
 from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
+from assay.engines.signs import check_ignored
 from assay.engines.stability import Confirm, check_confirm
 from assay.engines.twins import TWINS, Twins, twins_of
 from assay.engines.workshop import RunWorkshop
@@ -35,6 +36,7 @@ from assay.stages.workshop import WORKSHOP
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
 from assay.subjects.sources.folded import folded
+from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import START, Target, require, require_gradients
 
@@ -77,6 +79,7 @@ def fuzz(
     fresh: bool = False,
     deterministic: bool = False,
     confirm: str = "",
+    ignore: Sequence[str] = (),
     call_timeout: str | float | None = None,
     progress: Progress | None = None,
 ) -> Found:
@@ -93,14 +96,17 @@ def fuzz(
 
     A failure is stored where it fails again when asked anew; of a model that changes its mind, in 4 of 5 repeats, or as
     ``confirm`` says ("4/5"). Where the model raises, or takes longer than ``call_timeout`` for one call, the seeds
-    under way are tried once more and then skipped and counted.
+    under way are tried once more and then skipped and counted. Signs that a run is not working are logged and kept in
+    ``warnings``, less those named by ``ignore``.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
         raise UsageError(f"cases {cases} must be at least 1")
     if confirm:
         Confirm.parse(confirm)  # before anything is loaded
-    seeds_from = load_data(data, part="train", size=size)
+    ignored = check_ignored(ignore)
+    model, siblings, resistant = pinned(model), [pinned(other) for other in siblings], pinned(resistant)
+    seeds_from = load_data(data, part="train", size=size, like=model)
     named = load_target(
         model,
         data=seeds_from,
@@ -210,6 +216,7 @@ def fuzz(
                 guidance,
                 whole_units=deterministic,
                 confirm=confirm,
+                ignored=ignored,
             )
             if not campaign.prepare(seeds_from):
                 return campaign.found

@@ -20,6 +20,7 @@ from assay.engines.training_files import History, TrainingWatch
 from assay.stages.trainers.loop import State, rank
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
+from assay.subjects.sources.hub_specs import is_hub, split_weights
 from assay.subjects.sources.module import ModuleTarget, behind, moments_of
 
 Progress = Callable[[Mapping[str, Any]], None]
@@ -37,9 +38,9 @@ def facts_of(model: object, target: ModuleTarget) -> dict[str, Any]:
     }
     if not isinstance(model, str):
         return facts
-    name, _, weights = model.partition("@")
+    name, weights = split_weights(model)
     told = checkpoint.read_meta(Path(weights))
-    if python_file(name) is None:
+    if python_file(name) is None and not is_hub(name):
         plain, given = step(name)
         known = bind("model", plain, told.get("params", {}) | given, {"shape": spec.shape, "classes": 2})
         facts["model"] = known.entry.name

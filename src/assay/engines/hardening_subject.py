@@ -17,6 +17,8 @@ from assay.engines.resistant_model import RESISTANT, Given
 from assay.engines.yardstick import Yardstick
 from assay.subjects.bench import Data, Splits, fitted, with_validation
 from assay.subjects.data.load import load_splits
+from assay.subjects.sources.hub import pinned
+from assay.subjects.sources.hub_specs import split_weights
 from assay.subjects.sources.load import attacks_in, load_target, module_of, told_seen, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, require, require_gradients
@@ -82,7 +84,7 @@ class Subject:
         """The line that measures the test numbers of that round's model again; "" where no line can name them."""
         if not isinstance(self.model, str) or not self.where:
             return ""
-        net = self.model.partition("@")[0]
+        net, _ = split_weights(self.model)
         words = ["assay", "eval", f"{net}@{run}/models/round-{number:03d}.safetensors", "--data", self.where]
         words += ["--suite", yardstick.suite, "--eps", str(yardstick.eps), "--norm", yardstick.norm, "--each"]
         words += ["--static-from", f"{net}@{run}/models/round-000.safetensors", "--seed", str(yardstick.seed)]
@@ -113,7 +115,8 @@ def subject_of(
         raise UsageError(f"val_cases {val_cases} and test_cases {test_cases} must be at least 1")
     if not isinstance(data, (str, Splits)):
         raise UsageError(f"hardening takes a whole data set, by name or as Splits, got {type(data).__name__}")
-    splits = with_validation(load_splits(data, size=size) if isinstance(data, str) else data)
+    model = pinned(model)
+    splits = with_validation(load_splits(data, size=size, like=model) if isinstance(data, str) else data)
     splits = for_mining(model, splits, needs)
     if splits.test is None:
         raise UsageError(
@@ -134,7 +137,7 @@ def subject_of(
     splits = replace(splits, train=train, val=val, test=test, held_out=held)
     where = ""
     if isinstance(data, str):
-        where = data if data.startswith("dir:") else f"{data}/test"
+        where = data if data.startswith("dir:") else test.source if data.startswith("hf:") else f"{data}/test"
     if test_cases is not None and test_cases < len(test):
         test, where = test[:test_cases], where and f"{where}[:{test_cases}]"
     val = val[:val_cases] if val_cases < len(val) else val

@@ -15,6 +15,7 @@ from assay.core.specs import python_file
 from assay.subjects.bench import Splits, held_out
 from assay.subjects.history import beside, epochs_in, fingerprint
 from assay.subjects.sources import checkpoint
+from assay.subjects.sources.hub_specs import split_weights
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -74,9 +75,9 @@ def learned_facts(model: str, needs: Collection[str], share: float, splits: Spli
 
 def history_of(model: Model) -> str:
     """The folder that holds the history of these weights, beside them or where they say; "" where there is none."""
-    if not isinstance(model, str) or "@" not in model:
+    if not isinstance(model, str) or not split_weights(model)[1]:
         return ""
-    weights = Path(model.partition("@")[2])
+    weights = Path(split_weights(model)[1])
     places = (beside(weights), Path(str(checkpoint.read_meta(weights).get("history") or beside(weights))))
     return next((str(folder) for folder in places if epochs_in(folder)), "")
 
@@ -117,5 +118,5 @@ def _training(model: Model) -> dict[str, Any]:
     """What the model's checkpoint says of its training."""
     if not isinstance(model, str) or "@" not in model:
         return {}
-    told = checkpoint.read_meta(Path(model.partition("@")[2])).get("training", {})
+    told = checkpoint.read_meta(Path(split_weights(model)[1])).get("training", {})
     return told if isinstance(told, dict) else {}

@@ -111,6 +111,37 @@ def kinds_in(run: Store) -> Kinds | None:
     return Kinds(pairs, tuple(named)) if pairs else None
 
 
+class KindsSoFar:
+    """How many kinds a run under way has committed; it stops counting where they would cost more than they tell."""
+
+    def __init__(self, run: Store) -> None:
+        self._all = keeps_all(run)
+        self._begun = clusters.Begun()
+        self._failures = 0
+        shards = [name for line in run.commits("fuzz") for name in line.files if name.startswith("cases/")]
+        if run.totals("fuzz").get("failures", 0) >= MANY:
+            self._failures = MANY
+            return
+        for name in shards:
+            cases = as_cases(run, name)
+            self.add(cases, cases.info["seed_x"])
+
+    @property
+    def count(self) -> int | None:
+        """None where there are too many failures to count them beside the work; ``kinds_in`` does."""
+        return len(self._begun) if self._failures < MANY else None
+
+    def add(self, failing: Cases, seeds: Tensor) -> None:
+        """More failures, with the input that each grew from."""
+        self._failures += len(failing)
+        if self._failures >= MANY:
+            return
+        predicted = _predicted(failing.info)
+        rows = predicted != failing.y if self._all else torch.ones_like(failing.y, dtype=torch.bool)
+        directions = clusters.directions((failing.x - seeds)[rows])
+        self._begun.add(torch.stack([failing.y, predicted], 1)[rows], directions)
+
+
 def _counted(run: Store, shards: list[str]) -> Tensor:
     """For each pair of classes: the two, how many failures, how many kinds, (P, 4); most failures first."""
     parts: list[tuple[Tensor, Tensor, Tensor]] = []

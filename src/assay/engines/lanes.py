@@ -14,23 +14,27 @@ from assay.core.cases import MINED, Cases, check_made, inside
 from assay.core.randomness import Rows, Stream
 from assay.core.shapes import column
 from assay.engines.guidance import Guidance
+from assay.engines.operators import COLUMN, made_by, operators_of
 from assay.engines.parents import blank_line, lane_columns, line_columns
-from assay.engines.unit import Unit
+from assay.engines.unit import NONFINITE, WRONG, Unit, apart, join, record
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Look, at_seed
 from assay.stages.schedules import Pooled, Schedule
 from assay.stages.strategies import PUSHED
 from assay.subjects.bench import Bench
 
-WRONG, NONFINITE = 0, 1  # kinds of failure
+__all__ = ["NONFINITE", "WRONG", "Lanes", "rules_of"]
+
 # The share of lanes that may stand idle when no seed is left for them. Each size of batch that a GPU has not met costs
 # it more than many idle lanes do; on a CPU an idle lane costs a pass.
 IDLE = {"cuda": 0.5}
 
 
 def rules_of(stages: Stages) -> int:
-    """How many rules are counted: those of keeping, then the opinions."""
-    return len(stages.keep) + len(stages.opinions)
+    """How many things are counted of a seed's cases: rules of keeping, then opinions, then the operators' cases and
+    failures, then whether a case is valid at all.
+    """
+    return len(stages.keep) + len(stages.opinions) + 2 * len(operators_of(stages.mutate)) + 1
 
 
 class Lanes:
@@ -58,6 +62,7 @@ class Lanes:
         self._units = units
         self._lanes: Cases | None = None
         self._own_forms: dict[str, Tensor] | None = None
+        self._operators = len(operators_of(stages.mutate))
 
     def step(self) -> bool:
         """One mutation of every lane; False when there is nothing left to do."""
@@ -75,16 +80,16 @@ class Lanes:
         failing = (self.stages.oracle(self.bench, made) | broken) & good
         if self.guidance.coverage is not None:
             made = made.note(gain=self._gains(made, good, failing, broken))
-        fired = self._fired(made, good)
+        fired = self._fired(made, good, failing)
         kept = fired[:, : len(self.stages.keep)].any(1) if self.stages.keep else good
         if self.guidance.chooser is not None:
             lanes = self.guidance.chooser.learn(lanes, self.bench.seen(made), failing, good)
         lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
         after = self.schedule.next(lanes, made, kept | opening, failing)
         now = made.note(step=lanes.info["step"])
-        self._record(now, after.stored, broken)
+        record(self.open, now, after.stored, broken, self.stages.score)
         if isinstance(self.schedule, Pooled):
-            self._join(now, self.schedule.joins(kept, failing, info["depth"]))
+            join(self.open, now, self.schedule.joins(kept, failing, info["depth"]), self.stages.score)
         self._end(after.lanes, after.ended & ~info["ended"])
         look = after.lanes.info.get("look", torch.zeros_like(opening))
         # A copy: rows are refilled in place, and one memory for both columns would lose the look that opens a seed.
@@ -111,6 +116,11 @@ class Lanes:
         if self._lanes is not None:
             gone = self._lanes.info["ended"] | (self._lanes.info["unit"] == unit.number)
             self._lanes = self._lanes.note(ended=gone)
+
+    @property
+    def now(self) -> Cases | None:
+        """The lanes as they stand, for those who count; None where there are none."""
+        return self._lanes
 
     def cut_short(self) -> None:
         """End every seed under way where it stands."""
@@ -176,16 +186,23 @@ class Lanes:
         rng = self.rng.rows(torch.stack([info["draw"], info["cycle"], info["step"]], 1))
         mutate = self.stages.mutate
         made = mutate(self.bench, lanes, rng=rng)
-        handed = {name: made.info[name] for name in _own_columns(made)} if isinstance(made, Cases) else {}
+        handed = (
+            {name: made.info[name] for name in (*_own_columns(made), *_operator(made))}
+            if isinstance(made, Cases)
+            else {}
+        )
         x = check_made(made.x if isinstance(made, Cases) else made, lanes.x, f"mutator {mutate.entry.name!r}")
         x = torch.where(column(info["opening"], x), lanes.x, x)  # a look at the case itself
         return self.look(self.bench, lanes.with_x(x).note(before_x=lanes.x, key=rng.key, **handed))
 
-    def _fired(self, made: Cases, good: Tensor) -> Tensor:
-        """Which rule keeps which case, and which opinion fires on it, (N, rules)."""
+    def _fired(self, made: Cases, good: Tensor, failing: Tensor) -> Tensor:
+        """What ``rules_of`` counts, of each case, (N, rules)."""
         rules = (*self.stages.keep.values(), *self.stages.opinions.values())
-        verdicts = [rule(self.bench, made) & good for rule in rules]
-        return torch.stack(verdicts, 1) if verdicts else good.new_zeros(len(good), 0)
+        fired = [rule(self.bench, made) & good for rule in rules]
+        if self._operators:
+            tried = ~made.info["opening"] & ~made.info["ended"]
+            fired += made_by(made, self._operators, tried, failing)
+        return torch.stack([*fired, good], 1)
 
     def _memory(self, lanes: Cases, made: Cases, kept: Tensor) -> dict[str, Tensor]:
         """What a lane remembers of its seed: the target's answer to it, and the best of each score that was kept."""
@@ -249,52 +266,27 @@ class Lanes:
         # A parent may be taken twice in a unit; its children must differ.
         return lanes.note(draw=row if unit.parents is None else slots)
 
-    def _record(self, made: Cases, stored: Tensor, broken: Tensor) -> None:
-        if not bool(stored.any()):
-            return
-        kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
-        names = ("unit", "slot", "row", "cycle", "step", *self.stages.score, *line_columns(made))
-        columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
-        if MINED in made.info:
-            columns[MINED] = made.info[MINED]
-        if "others" in made.info and made.info["others"].shape[1]:
-            columns["others_pred"] = made.info["others"].argmax(2)
-        found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
-        for unit, mine in self._apart(found.info["unit"]):
-            unit.found.append(found[mine].drop("unit"))
-            unit.waiting += int(mine.sum())
-
-    def _join(self, made: Cases, kept: Tensor) -> None:
-        """Note what is to join the pool when its unit is committed."""
-        if not bool(kept.any()):
-            return
-        names = ("unit", "slot", "row", "step", *self.stages.score, *line_columns(made))
-        columns = {name: made.info[name] for name in names} | {"depth": made.info["depth"] + 1}
-        members = Cases(made.x, made.y, made.origin, columns)[kept].to("cpu")
-        for unit, mine in self._apart(members.info["unit"]):
-            unit.joining.append(members[mine].drop("unit"))
-
     def _end(self, lanes: Cases, ended: Tensor) -> None:
         if not bool(ended.any()):
             return
         if self.guidance.chooser is not None:
             self.guidance.chooser.end(lanes[ended])
         number, slot, tries, fired = (lanes.info[n][ended].cpu() for n in ("unit", "slot", "step", "fired"))
-        for unit, mine in self._apart(number):
+        for unit, mine in apart(self.open, number):
             unit.ended[slot[mine]] = True
             unit.tries[slot[mine]] = tries[mine]
             unit.fired[slot[mine]] = fired[mine]
             unit.tried += int(tries[mine].sum())
-
-    def _apart(self, numbers: Tensor) -> Iterator[tuple[Unit, Tensor]]:
-        """The units of these rows, each with the rows that are its own."""
-        for number in numbers.unique().tolist():
-            yield next(unit for unit in self.open if unit.number == number), numbers == number
+            unit.valid += int(fired[mine, -1].sum())
 
 
 def _own_columns(made: Cases) -> list[str]:
     """What belongs to the mutator alone."""
     return [*line_columns(made), *lane_columns(made)]
+
+
+def _operator(made: Cases) -> tuple[str, ...]:
+    return (COLUMN,) if COLUMN in made.info else ()
 
 
 def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:

@@ -12,6 +12,8 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.ids import case_ids
 from assay.core.store import Store
 from assay.engines.found import as_cases
+from assay.engines.kinds import one_of_each
+from assay.engines.select import load_selection, with_seeds
 from assay.engines.shrinkings import load_shrunk
 from assay.engines.stored import failing, fails_in, kind_of, round_folders, stored_cases
 
@@ -33,37 +35,57 @@ def warn_of_damage(run: Store) -> None:
         log.warning("run %s: %s; what comes after it is left out", run.name, what)
 
 
-def old_failures(run: Store, *, flaky: bool = False, shrunk: int | None = None) -> Cases:
+def old_failures(
+    run: Store, *, flaky: bool = False, shrunk: int | None = None, selected: int | None = None, distinct: bool = False
+) -> Cases:
     """The failures of a fuzzing run or of every round of a hardening, or the examples that fooled an evaluated model.
 
-    With ``flaky`` those too that did not fail again when they were found; ``shrunk`` takes those of that shrinking.
+    With ``flaky`` those too that did not fail again when they were found; ``shrunk`` takes those of that shrinking,
+    ``selected`` those of that selection, in its order; ``distinct`` leaves one of each kind, that of the smallest
+    change.
     """
     kind = kind_of(run)
     if not run.lines:
         raise UsageError(f"{run.path} holds no run that can be read")
     if kind not in KINDS:
         raise UsageError(f"run {run.name} is of kind {kind or 'unknown'} and keeps no failures to replay")
-    if shrunk is not None and flaky:
-        raise UsageError("what is flaky is not shrunk; give --shrunk or --flaky, not both")
+    if flaky and (shrunk is not None or selected is not None):
+        raise UsageError("what is flaky is neither shrunk nor selected; give --flaky or one of these, not both")
+    if shrunk is not None and (selected is not None or distinct):
+        raise UsageError(
+            "which failures are shrunk is said to assay shrink; give --shrunk alone, not with --selected or --distinct"
+        )
     if shrunk is not None:
         parts = [load_shrunk(run, shrunk).cases]
+    elif selected is not None:
+        parts = [_failing_of(run, load_selection(run, selected).cases)]
     else:
         parts = [*_failing(run), *(_flaky(run) if flaky else ())]
     cases = Cases.cat(parts) if parts else None
     if cases is None or not len(cases):
-        raise NothingToTest(f"run {run.name} holds no failures{'' if flaky or shrunk else _hint(run)}")
+        raise NothingToTest(f"run {run.name} holds no failures{'' if flaky or shrunk or selected else _hint(run)}")
     first: dict[str, int] = {}
     for row, name in enumerate(case_ids(cases)):
         first.setdefault(name, row)
-    return cases[torch.tensor(list(first.values()))]
+    cases = cases[torch.tensor(list(first.values()))]
+    return cases[one_of_each(_with_seeds(run, cases)).sort().values] if distinct else cases
+
+
+def _with_seeds(run: Store, cases: Cases) -> Cases:
+    return cases if "seed_x" in cases.info else with_seeds(run, cases, None)
 
 
 def _failing(run: Store) -> Iterator[Cases]:
     try:
-        cases = failing(stored_cases(run))
+        cases = stored_cases(run)
     except NothingToTest:
         return
-    yield cases[fails_in(run, cases)]
+    yield _failing_of(run, cases)
+
+
+def _failing_of(run: Store, cases: Cases) -> Cases:
+    cases = failing(cases)
+    return cases[fails_in(run, cases)]
 
 
 def _flaky(run: Store) -> Iterator[Cases]:

@@ -20,12 +20,15 @@ from assay.subjects.target import START, Target
 log = logging.getLogger("assay")
 
 
-def pool_given(pool: str | Path | Data, *, static: bool, size: str) -> tuple[Data, Store | None]:
-    """The pool, whose source is the text of the data that it is, or was made, of; and the run it lies in."""
+def pool_given(pool: str | Path | Data, *, static: bool, size: str, like: object = None) -> tuple[Data, Store | None]:
+    """The pool, whose source is the text of the data that it is, or was made, of; and the run it lies in.
+
+    ``like`` is the model that images are brought to the size of, where it says how.
+    """
     if isinstance(pool, Data) or (isinstance(pool, str) and _is_data(pool)):
         if static:
             raise UsageError("--static is for a saved evaluation; the pool is data")
-        return load_data(pool, part="test", size=size), None
+        return load_data(pool, part="test", size=size, like=like), None
     run = store.read(store.find_run(pool))
     every = stored_cases(run)
     cases = every[pool_of(run, every, every=True, static=static).rows]
@@ -38,7 +41,7 @@ def _is_data(text: str) -> bool:
     """Whether a text names data rather than a run."""
     name = sliced(text)[0]
     known = canonical(name.partition("/")[0]) in map(canonical, names("data"))
-    return known or name.startswith("dir:") or ".npz" in name
+    return known or name.startswith(("dir:", "hf:")) or ".npz" in name
 
 
 def training_for(

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from assay.core import environment, store
+from assay.core.cases import UNLABELLED
 from assay.core.deadline import limited
 from assay.core.files import canonical_json
 from assay.core.randomness import Stream
@@ -23,6 +24,7 @@ from assay.engines.ranking_measures import Chance, Measures, chance, measured
 from assay.engines.run_target import Model
 from assay.engines.session import session
 from assay.subjects.bench import Bench, Data, fitted
+from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target
 from assay.subjects.target import Target
 
@@ -59,6 +61,7 @@ class Prioritised:
     queries: Mapping[str, Any] | None = None
     run: Path | None = None
     notes: tuple[str, ...] = field(default=())
+    wrong: Tensor | None = None  # (n,) which labelled tests the model gets wrong; None where it was not asked
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -137,7 +140,8 @@ def prioritise(
     """
     count(k, 100, "-k")  # before the work, not after it
     methods = methods_of(by, layers, seed)
-    given, kept_in = pool_given(pool, static=static, size=size)
+    model = pinned(model)
+    given, kept_in = pool_given(pool, static=static, size=size, like=model)
     target = load_target(
         model,
         data=given,
@@ -194,6 +198,7 @@ def _told(work: Ordering, model: Model, number: int, kept: Store | None) -> Prio
         queries=asked_of(target),
         run=None if kept is None else kept.path,
         notes=tuple(work.notes),
+        wrong=None if seen is None else seen.wrong & seen.labelled,
     )
 
 
@@ -215,7 +220,9 @@ def _keep(kept: Store, result: Prioritised) -> None:
     """The orders in the run, beside those of earlier calls with other budgets."""
     facts = {key: value for key, value in result.to_json().items() if key != "run"}  # a run may be moved
     whole = [method.to_json(len(result)) for method in result.methods]
-    content = canonical_json({**facts, "methods": whole}).encode()
+    rows = {} if result.wrong is None else {"wrong_rows": result.wrong.nonzero().flatten().tolist()}
+    rows |= {"unlabelled_rows": (result.pool.cases.y == UNLABELLED).nonzero().flatten().tolist()} if rows else {}
+    content = canonical_json({**facts, "methods": whole, **rows}).encode()
     number = sum(1 for _ in kept.commits("orders")) + 1
     kept.commit({f"state/orders-{number:03d}.json": content}, kind="orders", complete=result.complete)
     kept.write_stats({"complete": result.complete, "queries": result.queries})

@@ -113,6 +113,8 @@ def replay(
     k: int | str | None = None,
     flaky: bool = False,
     shrunk: int | None = None,
+    selected: int | None = None,
+    distinct: bool = False,
     device: str = "auto",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
@@ -124,8 +126,9 @@ def replay(
     """Ask the failures of a run anew: each alone, in float32, by the net as it came, ``repeats`` times.
 
     ``ids`` are those to ask (a beginning of one is enough), all where there are none; ``k`` takes the first so many.
-    ``flaky`` adds what did not fail twice when it was found, ``shrunk`` takes the cases of that shrinking instead. What
-    fails is said by the recipe's own oracle, in a saved evaluation by the label. The model is the run's own unless
+    ``flaky`` adds what did not fail twice when it was found, ``shrunk`` takes the cases of that shrinking instead,
+    ``selected`` those of that selection; ``distinct`` takes one of each kind, that of the smallest change. What fails
+    is said by the recipe's own oracle, in a saved evaluation by the label. The model is the run's own unless
     another is given, of a hardening its result; ``siblings`` are those that the oracle compares with, where the run
     does not find them. Nothing is written to the run, and it may be at work meanwhile.
 
@@ -136,7 +139,7 @@ def replay(
     if isinstance(repeats, bool) or repeats < 1:
         raise UsageError(f"--repeats is how often each failure is asked, from 1 up, got {repeats!r}")
     folder = read_run(run)
-    every = old_failures(folder, flaky=flaky, shrunk=shrunk)
+    every = old_failures(folder, flaky=flaky, shrunk=shrunk, selected=selected, distinct=distinct)
     names = case_ids(every)
     wanted = rows_named(list(ids), names, f"run {folder.name}") if ids else list(range(len(names)))
     cases = every[torch.tensor(wanted if k is None else wanted[: count(k, len(wanted), "-k")])]

@@ -22,6 +22,7 @@ from assay.stages.trainers.kept_back import Parted
 from assay.stages.trainers.resistant import heap_for, with_heap
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources import checkpoint
+from assay.subjects.sources.hub_specs import split_weights
 from assay.subjects.sources.load import module_of, seen_after, trained_with
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer
@@ -121,7 +122,7 @@ def _training(model: str | nn.Module | Target) -> dict[str, Any]:
     """What the checkpoint of a given model says of its training."""
     if not isinstance(model, str):
         return {"start": "module"}
-    told = checkpoint.read_meta(Path(model.partition("@")[2])).get("training")
+    told = checkpoint.read_meta(Path(split_weights(model)[1])).get("training")
     return told if isinstance(told, dict) else {"start": model}
 
 

@@ -20,6 +20,7 @@ from assay.subjects.answer_book import told_before
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
 from assay.subjects.data.load import load_data
+from assay.subjects.sources.hub_specs import split_weights
 from assay.subjects.sources.load import load_target, pick_device
 from assay.subjects.target import Need, Target
 
@@ -169,7 +170,7 @@ def result_text(run: Store) -> tuple[str, int]:
     weights = run.path / "models" / f"round-{best:03d}.safetensors"
     if model == "module":
         raise UsageError(f"run {run.name} hardened a live model, which no text names; {hint}, its result is {weights}")
-    return f"{model.partition('@')[0]}@{weights}", best
+    return f"{split_weights(model)[0]}@{weights}", best
 
 
 def own_text(run: Store) -> str:
@@ -187,4 +188,4 @@ def own_text(run: Store) -> str:
     if model == "module":
         hint = "" if weights is None else f" NET@{weights}"
         raise UsageError(f"the model is asked here, and run {run.name} was made with a live one; give --model{hint}")
-    return model if weights is None else f"{model.partition('@')[0]}@{weights}"
+    return model if weights is None else f"{split_weights(model)[0]}@{weights}"

@@ -83,6 +83,7 @@ def _choose(folder: Store, stages: Stages, bench: Bench, data: Data, rng: Stream
         unlabelled=int((data.cases.y[place] == UNLABELLED).sum()),
         grown="seed_x" in chosen.info,
         mined=MINED in chosen.info,
+        bounds=list(bench.target.spec.bounds),
     )
 
 

@@ -108,7 +108,7 @@ def select(
         cases = stored_cases(folder)
         pool = pool_of(folder, cases, every=every, static=static)
         if "seed_x" not in cases.info and (distinct or _goes_by_score(chosen)):
-            cases = _with_seeds(folder, cases, data)
+            cases = with_seeds(folder, cases, data)
         if distinct:
             pool = _distinct(folder, cases, pool)
         asking: dict[str, Any] = {"queries": queries, "ask": ask, "white_box": white_box}
@@ -232,7 +232,7 @@ def _goes_by_score(chosen: Bound) -> bool:
     return all(key in chosen.params for key in _SCORED)
 
 
-def _with_seeds(run: Store, cases: Cases, data: str | Data | None) -> Cases:
+def with_seeds(run: Store, cases: Cases, data: str | Data | None) -> Cases:
     """The cases with column ``seed_x``, which a saved evaluation does not keep: read from the data it was made of."""
     told = identity_of(run).get("data", {})
     try:

@@ -30,6 +30,7 @@ from assay.engines.select import load_selection
 from assay.engines.session import session
 from assay.engines.shrinkings import BEYOND_K, SIZES, Shrunk, kept, lines_of, scores_in
 from assay.engines.shrunk import shrunk
+from assay.engines.stop import Stopper
 from assay.engines.stored import fails_in, kind_of
 from assay.subjects.bench import Bench
 
@@ -141,7 +142,11 @@ class _Work:
         self.done = sum(int(line.meta["cases"]) for line in lines_of(run, number))
 
     def go(self, bench: Bench, oracle: Bound) -> None:
-        """Shrink what no commit holds yet."""
+        """Shrink what no commit holds yet; the first Ctrl-C ends after the block under way."""
+        with Stopper(None) as stop:
+            self._go(bench, oracle, stop)
+
+    def _go(self, bench: Bench, oracle: Bound, stop: Stopper) -> None:
         size = BLOCK.get(bench.target.device.type, BLOCK["cpu"])
         questions = 0
         while self.done < len(self.rows):
@@ -165,6 +170,7 @@ class _Work:
                 asked=self.asked,
             )
             self.done += len(rows)
+            stop.end()
 
 
 def _number(run: Store, asked: Mapping[str, Any]) -> int:

@@ -21,7 +21,7 @@ from assay.subjects.observer import COLUMNS
 Oracle = Callable[[Bench, Cases], Tensor]
 
 # What a model or a measure said of the input, which is another one now.
-OF_THE_INPUT = ("pred", "others_pred", "logits", "others", "gradient", "linf", "l2", "ssim", *COLUMNS)
+OF_THE_INPUT = ("pred", "others_pred", "logits", "others", "gradient", "linf", "l2", "ssim", "confidence", *COLUMNS)
 NO_CLASS = -1  # of an answer with NaN or infinity
 
 

@@ -32,6 +32,11 @@ class Stopper:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def end(self) -> None:
+        """Interrupt now, if asked to: for work that is stopped between two steps and has nothing to give back."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+
     def _press(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
             raise KeyboardInterrupt

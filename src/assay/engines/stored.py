@@ -17,6 +17,7 @@ from assay.core.store import Store
 from assay.engines.blocks import load_examples
 from assay.engines.found import load_failures
 from assay.engines.lanes import NONFINITE
+from assay.engines.saved import classes_in
 
 # What an identity must be for any work on the run: a journal from elsewhere may say anything.
 _KINDS: tuple[tuple[str, str, type], ...] = (
@@ -139,7 +140,7 @@ def fails_in(run: Store, cases: Cases) -> Tensor:
 
 def class_names(run: Store, cases: Cases) -> tuple[str, ...]:
     """The classes of the run's target; numbers where it does not name them."""
-    named = identity_of(run).get("target", {}).get("classes")
+    named = identity_of(run).get("target", {}).get("classes") or classes_in(run)
     if named:
         return tuple(named)
     most = max(int(column.max()) for column in (cases.y, cases.info.get("pred", cases.y)) if len(column))

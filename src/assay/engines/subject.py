@@ -24,7 +24,7 @@ def load_subject(
     answers: Path | None = None,
 ) -> tuple[Target, Data, Cases]:
     """The target, the data with labels in its order of classes, and their labelled cases, of which there are some."""
-    given = load_data(data, part="test")
+    given = load_data(data, part="test", like=model)
     target = load_target(
         model,
         data=given,

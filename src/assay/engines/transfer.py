@@ -82,7 +82,7 @@ def transfer(
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):
         raise UsageError("a transfer matrix needs two or more models, each with a name of its own")
-    given = load_data(data, part="test")
+    given = load_data(data, part="test", like=models[0])
     targets: dict[str, Target] = {}
     for label, model in zip(labels, models, strict=True):
         closed = is_black_box(model)

@@ -1,19 +1,30 @@
-"""Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet."""
+"""Progress on stderr: a fixed screen on a terminal, a line every ten seconds elsewhere, JSON lines for machines,
+nothing when quiet.
+"""
 
+import json
 import logging
+import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group
+from rich.live import Live
 
+from assay.core.memory import memory
 from assay.core.units import clock
+from assay.outputs.live import Moment, frame
+from assay.outputs.screen_text import Lines, lines, plain
 
-LINE_SECONDS = 10.0
+__all__ = ["Lines", "Screen", "eval_line", "fuzz_line", "lines", "plain", "show_notices", "stderr", "train_line"]
+
+EACH = {"lines": 10.0, "json": 1.0, "frame": 0.5}  # seconds between two, in each way of telling
 MADE = {"aeg": "generator", "reference": "reference net"}  # what people call the things that stages fit
+
+Line = Callable[[Mapping[str, Any]], tuple[str, float | None]]
 
 
 def stderr() -> Console:
@@ -21,34 +32,16 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
-def plain(text: str) -> str:
-    """Text from users or files on one line and without control characters: it can neither steer a terminal nor pass
-    for a line of ours.
-    """
-    return "".join(c if c.isprintable() or c == "\t" else _written(c) for c in text)
-
-
-class Lines(str):
-    """Text of several lines that are ours to break; each is plain."""
-
-    @classmethod
-    def of(cls, parts: Iterable[str]) -> "Lines":
-        return cls("\n".join(map(plain, parts)))
-
-
-def lines(text: str) -> str:
-    """The same for messages of several lines: those after the first are indented, as none that we begin is."""
-    return "\n  ".join(plain(line).lstrip() if i else plain(line) for i, line in enumerate(text.split("\n")))
-
-
-def _written(c: str) -> str:
-    return "\\n" if c == "\n" else "\\x" + format(ord(c), "02x")
-
-
 class _Notices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         word = "note" if record.levelno < logging.WARNING else "warning"
         print(f"{word}: {lines(record.getMessage())}", file=sys.stderr)  # noqa: T201  the handler is the way out
+
+
+class _JsonNotices(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        word = "note" if record.levelno < logging.WARNING else "warning"
+        _print_json({"event": word, "message": record.getMessage()})
 
 
 def show_notices(*, quiet: bool) -> None:
@@ -62,50 +55,119 @@ def show_notices(*, quiet: bool) -> None:
 class Screen:
     """A progress display: call it with the numbers of the moment."""
 
-    def __init__(
-        self, title: str, line: Callable[[Mapping[str, Any]], tuple[str, float | None]], *, quiet: bool
-    ) -> None:
-        self._line, self._quiet, self._title = line, quiet, title
-        console = stderr()
-        self._bar: Progress | None = None
-        if not quiet and console.is_terminal:
-            self._bar = Progress(
-                SpinnerColumn(),
-                TextColumn(plain(title), markup=False),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[text]}", markup=False),
-                TimeElapsedColumn(),
-                console=console,
-                transient=True,
-                refresh_per_second=2,
-            )
-            self._task = self._bar.add_task(title, total=None, text="")
+    def __init__(self, title: str, line: Line, *, quiet: bool, json_lines: bool = False) -> None:
+        self._line, self._title = line, title
+        self._console = stderr()
+        terminal = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._way = "quiet" if quiet else "json" if json_lines else "frame" if terminal else "lines"
+        self._live: Live | None = None
         self._last = self._began = time.monotonic()
+        self._now: tuple[Mapping[str, Any], str, float | None, float] = ({}, "starting", None, self._began)
+        self._first: tuple[float, float] | None = None  # the first share that was told, and when
+        self._width = 0  # of the widest line painted
+        self._handlers: list[logging.Handler] = []
 
     def __enter__(self) -> "Screen":
-        if self._bar is not None:
-            self._bar.start()
+        if self._way == "frame":
+            self._start()
+        elif self._way == "json":
+            log = logging.getLogger("assay")
+            self._handlers, log.handlers = log.handlers, [_JsonNotices()]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._live is not None:
+            self._live.stop()
+        elif self._way == "json":
+            logging.getLogger("assay").handlers = self._handlers
+            if self._now[0]:
+                self._tell_json("ended" if error is None else "broken")
 
     def __call__(self, numbers: Mapping[str, Any]) -> None:
-        if self._quiet:
+        if self._way == "quiet":
             return
         now = time.monotonic()
-        text, share = self._line(numbers)
-        text = plain(text)
-        if self._bar is None and now - self._last < LINE_SECONDS:
+        text, share = self._line(numbers)  # each time: a line may remember what was told before
+        self._now = numbers, text, share, now  # at once: the screen is painted by another thread
+        if share is not None and self._first is None:
+            self._first = share, now
+        if now - self._last < EACH[self._way]:
             return
-        if self._bar is not None:
-            self._bar.update(self._task, text=text, total=None if share is None else 1.0, completed=share or 0.0)
-        else:
-            self._last = now
-            print(f"{self._title} {clock(now - self._began)}: {text}", file=sys.stderr)  # noqa: T201
+        self._last = now
+        if self._way == "json":
+            self._tell_json("progress")
+        elif self._way == "lines":
+            self._tell_line(now)
+        elif self._console.width <= self._width:  # what is there was broken over more lines than we know of
+            self._start_again()
+
+    def _tell_line(self, now: float) -> None:
+        numbers, text, _, _ = self._now
+        signs = "".join(f"; ! {sign['name']}" for sign in numbers.get("warnings", ()))
+        print(f"{self._title} {clock(now - self._began)}: {plain(text + signs)}", file=sys.stderr)  # noqa: T201
+
+    def _tell_json(self, event: str) -> None:
+        told = {"event": event, "verb": self._title, "elapsed": round(time.monotonic() - self._began, 3)}
+        _print_json(told | dict(self._now[0]))
+
+    def _start(self) -> None:
+        self._live = Live(
+            get_renderable=self._frame,
+            console=self._console,
+            transient=True,
+            refresh_per_second=1 / EACH["frame"],
+            redirect_stdout=sys.stdout.isatty(),  # a model that prints must not write over the frame, nor leave a pipe
+            vertical_overflow="crop",
+        )
+        self._live.start(refresh=True)
+        # Never hidden: a process that is killed would leave the user without one.
+        self._console.show_cursor(True)
+
+    def _start_again(self) -> None:
+        """After a terminal was made narrower than the frame: nobody knows where its lines are now."""
+        if self._live is not None:
+            self._live.stop()
+        self._console.clear()
+        self._width = 0
+        self._start()
+
+    def _frame(self) -> Group:
+        now = time.monotonic()
+        numbers, text, share, at = self._now
+        if "memory" not in numbers:
+            numbers = {**numbers, "memory": memory()}
+        elapsed = numbers["seconds"] + now - at if "tried" in numbers else now - self._began
+        moment = Moment(self._title, text, share, numbers, elapsed, self._left(now))
+        ascii_only = not self._console.encoding.lower().startswith("utf")
+        painted = frame(moment, self._console.width, self._console.height, ascii_only=ascii_only)
+        self._width = max(self._width, *(line.cell_len for line in painted))
+        return Group(*painted)
+
+    def _left(self, now: float) -> float | None:
+        """Seconds, if what is left goes as what is done; nothing is known before a hundredth is."""
+        numbers, _, share, _ = self._now
+        if share is None or self._first is None or "time_limit" in numbers:
+            return None
+        first, since = self._first
+        done, spent = share - first, now - since
+        return (1 - share) * spent / done if done >= 0.01 and spent > 0 else None
+
+
+def _print_json(told: Mapping[str, Any]) -> None:
+    print(json.dumps(_finite(told), allow_nan=False), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    """The same without numbers that JSON has not."""
+    if isinstance(value, Mapping):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -115,9 +177,24 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     if "what" in numbers:  # in hardening the phase is another's word
         thing = MADE.get(numbers["what"], numbers["what"])
         return f"before the clock starts: training the {thing}, epoch {numbers['epoch']:.1f}", None
-    rate = numbers["cases"] / max(numbers["seconds"], 1e-9)
+    tried = numbers.get("tried", numbers["cases"])
+    rate = numbers.get("rate", tried / max(numbers["seconds"], 1e-9))
     found = f"{numbers['failures']} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
-    return f"{numbers['cases']} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done", None
+    if "distinct" in numbers:
+        found += f" ({numbers['distinct']} distinct)"
+    more = f", {numbers['coverage']:.1%} covered" if numbers.get("coverage") is not None else ""
+    if numbers.get("since_new") is not None:
+        more += f", last new {clock(numbers['since_new'])} ago"
+    return f"{tried} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done{more}", _share(numbers, tried)
+
+
+def _share(numbers: Mapping[str, Any], tried: int) -> float | None:
+    """How much of the budget is spent; without one, of the seeds."""
+    parts = [(numbers["seconds"], numbers.get("time_limit")), (tried, numbers.get("cases_limit"))]
+    shares = [done / limit for done, limit in parts if limit]
+    if not shares and numbers.get("seed_list"):
+        shares = [numbers["seeds"] / numbers["seed_list"]]
+    return min(1.0, max(shares)) if shares else None
 
 
 def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -126,7 +203,7 @@ def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     return f"{numbers['done']} of {numbers['of']} cases{now}", numbers["done"] / numbers["of"]
 
 
-def train_line(epochs: int | None) -> Callable[[Mapping[str, Any]], tuple[str, float | None]]:
+def train_line(epochs: int | None) -> Line:
     """Epoch and last validation numbers of a training."""
     last = ""
 

@@ -3,6 +3,7 @@
 import fcntl
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from assay.core.lock import holder
@@ -13,6 +14,7 @@ from assay.engines.regress import verdicts_in
 from assay.engines.shrinkings import shrinkings
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
+from assay.outputs.readings import SCREEN, screen_facts, screen_numbers
 from assay.outputs.replayed import regress_lines
 from assay.outputs.screen import Lines
 from assay.outputs.seeding import opinion_facts, seeding_facts
@@ -22,14 +24,24 @@ from assay.outputs.trouble import skipped_facts, stability_facts
 from assay.outputs.verdicts import outcome, verdict_cells
 
 MADE = {"original": " (the original)", "resistant": " (the resistant model)", "trained": " (trained)"}
-WORDED = ("models", "opinions", "seeding", "stability", "skipped_because", "kinds", "shrunk", "regress")  # in words
+WORDED = (
+    *SCREEN,
+    "models",
+    "opinions",
+    "seeding",
+    "stability",
+    "skipped_because",
+    "kinds",
+    "shrunk",
+    "regress",
+)  # in words
 DISTINCT = "distinct by seed and class"
 
 
 def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
     begin, found = identity_of(run), summary(run)
-    stats, alive, kinds = run.stats(), _alive(run), kinds_in(run)
+    stats, living, kinds = run.stats(), alive(run.path), kinds_in(run)
     result = next((line.meta for line in reversed(list(run.commits("best")))), {})
     return {
         "run": run.name,
@@ -38,8 +50,8 @@ def run_status(run: Store) -> dict[str, Any]:
         "recipe": begin.get("recipe", {}).get("name"),
         "models": asdict(models_of(begin)) if "target" in begin else None,
         "commits": len(run.lines),
-        "alive": alive,
-        "holder": holder(run.path) if alive else None,
+        "alive": living,
+        "holder": holder(run.path) if living else None,
         **run.totals("fuzz"),
         **({"every": True} if keeps_all(run) else {}),
         **_prioritised(run, begin),
@@ -58,6 +70,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "test_looks": len(list(run.commits("final"))) or None,
         "coverage": stats.get("coverage"),
         "seconds": stats.get("seconds"),
+        **screen_numbers(run, stats, living=living),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),
     }
@@ -79,10 +92,10 @@ def _prioritised(run: Store, begin: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _alive(run: Store) -> bool:
-    """Whether a process of this host holds the lock."""
+def alive(path: Path) -> bool:
+    """Whether a process of this host holds the lock of a run folder."""
     try:
-        with (run.path / "LOCK").open("rb") as file:
+        with (path / "LOCK").open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -104,6 +117,7 @@ def readable(told: dict[str, Any]) -> dict[str, str]:
     if "seconds" in shown:
         shown["seconds"] = f"{shown['seconds']:.1f}"
     shown |= kinds_facts(told["kinds"]) | shrinkings_facts(told["shrunk"])
+    shown |= screen_facts(told)
     if told["regress"]:
         shown["old failures"] = Lines.of(regress_lines(told["regress"]))
     if told["coverage"] is not None:

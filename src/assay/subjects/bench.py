@@ -14,6 +14,7 @@ from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import cross_entropy
 from assay.core.specs import did_you_mean
+from assay.subjects.data.view import View
 from assay.subjects.observer import COLUMNS, Observer, Seen
 from assay.subjects.target import Target, answer
 
@@ -34,6 +35,9 @@ class Data:
     cases: Cases
     spec: InputSpec
     source: str = ""  # the text that loads it again, where there is one
+    given_as: str = "float32"  # the type of its values before they were numbers in [0, 1]: uint8 or float32
+    # How its images were brought to their size, for other parts of the same set.
+    view: View | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -110,7 +114,7 @@ def cut(data: Data, names: tuple[str, str], share: int, seed: int = 0) -> tuple[
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     first, second = order[share:].sort().values, order[:share].sort().values
     return tuple(  # type: ignore[return-value]  # two names give two parts
-        Data(name, Cases.of(data.cases.x[rows], data.cases.y[rows]), data.spec)
+        Data(name, Cases.of(data.cases.x[rows], data.cases.y[rows]), data.spec, view=data.view)
         for name, rows in zip(names, (first, second), strict=True)
     )
 

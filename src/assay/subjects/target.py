@@ -88,3 +88,16 @@ def answer(target: Target, x: Tensor, chunks: Chunks) -> Tensor:
             return target(block.to(target.device))
 
     return chunks.map(ask, x)
+
+
+def confidence(target: Target, scores: Tensor) -> Tensor:
+    """The probability of the class with the highest score to a thousandth, (N,); NaN where none is told.
+
+    Finer digits would depend on the batch that a case was asked in, and stored cases must not.
+    """
+    if not {"prob", "logit"} & target.gives or not scores.shape[1]:
+        return scores.new_full((len(scores),), torch.nan)
+    # Some nets end in a softmax: what are probabilities already is taken as such.
+    sums = ((scores.sum(1) - 1).abs() < 1e-4) & (scores >= 0).all(1)
+    best = torch.where(sums, scores.amax(1), scores.softmax(1).amax(1))
+    return torch.where(scores.isfinite().all(1), (best * 1000).round() / 1000, torch.nan)

@@ -33,6 +33,7 @@ from assay.stages.trainers.kept_back import kept_back
 from assay.subjects.bench import Bench, Splits, with_validation
 from assay.subjects.data.load import load_data, load_splits
 from assay.subjects.sources.load import load_target
+from report_pages import page_text
 
 EPS = 0.15
 SELECT = "lbt(start=10, check=60, rounds=2, epochs=4, mutants=12)"
@@ -183,8 +184,8 @@ def test_tables_status_and_report_tell_cases_from_failures(whole: Hardened) -> N
     assert "whether they fail or not" in table
     line = f"{first.found} cases ({first.failing} failing), 80 selected ({first.selected_failing} failing)"
     assert line in readable(run_status(store.read(whole.run)))["rounds"]
-    page = report(whole.run).read_text()
-    assert f"<td>{first.found}</td><td>{first.failing}</td><td>80 ({first.selected_failing} failing)</td>" in page
+    page = page_text(report(whole.run))
+    assert f"| {first.found} | {first.failing} | 80 ({first.selected_failing} failing) |" in page
     assert "What the selector says of round 1" in page
     told = whole.to_json()["rounds"]
     assert (told[1]["failing"], told[1]["selected_failing"]) == (first.failing, first.selected_failing)
@@ -197,10 +198,10 @@ def test_a_pool_is_not_called_failures(pool: Found) -> None:
     assert status["cases kept, failing or not"] == "150"
     assert status["of these the model is wrong on"] == str(pool.wrong)
     assert not {"failures", "broken", "distinct"} & status.keys()
-    page = report(pool.run).read_text()
-    assert "failing or not; the target is wrong on" in " ".join(page.split())
-    assert ">Failures<" not in page
-    assert "of failure" not in page
+    page = report(pool.run)
+    assert "failing or not; the target is wrong on" in page_text(page)
+    assert ">Failures<" not in page.read_text()
+    assert "of failure" not in page_text(page)
     numbers = {"cases": 5, "seconds": 1.0, "failures": 4, "seeds": 3}
     assert "4 failures" in fuzz_line(numbers)[0]
     assert "4 kept" in fuzz_line(numbers | {"kept": "kept"})[0]

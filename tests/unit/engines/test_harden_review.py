@@ -29,6 +29,7 @@ from assay.outputs.verdicts import outcome
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import trained_with
 from planted import hairsplitter, planted
+from report_pages import page_text
 
 CHANGES = {"train.epochs": 12, "train.lr": 0.3, "train.batch": 32, "train.schedule": "constant"}
 
@@ -80,9 +81,9 @@ def test_unreliable_numbers_are_marked_in_json_status_and_report() -> None:
     assert [done["warnings"] for done in status["rounds"]] == [[], ["planted"]]
     lines = readable(status)["rounds"].splitlines()
     assert ["UNRELIABLE (planted)" in line for line in lines] == [False, True]
-    page = report(told.run).read_text()
-    assert "<td>0</td>" in page
-    assert "<td>1*</td>" in page
+    page = page_text(report(told.run))
+    assert "| 0 | " in page
+    assert "| 1* | " in page
     assert "*UNRELIABLE, round 1 (planted): too good to be true" in page
     assert warning_lines(told) == ["UNRELIABLE (planted; round 1, validation): too good to be true"]
 
@@ -98,9 +99,8 @@ def test_models_with_unreliable_numbers_have_a_star_on_the_test_part() -> None:
 
 def test_the_report_shows_the_look_at_the_model_that_is_best_now() -> None:
     def after() -> str:
-        page = report(store.runs_root() / "h").read_text()
-        row = page.partition('<th scope="row">worst case</th>')[2].partition("</tr>")[0]
-        return row.rpartition('<span class="value">')[2].partition("&")[0]
+        row = page_text(report(store.runs_root() / "h")).partition("worst case | ")[2]
+        return row.split(" | ")[1].partition(" ")[0]
 
     assert hardened().best == 1
     assert after() == "100.0"
@@ -173,13 +173,12 @@ def test_status_and_report_say_whether_the_requirement_was_met() -> None:
         "clean_drop<=0.01: 0, met",
         "clean>=0.99: 1 (95 % interval 0.9434–1, n=64), met, undecided",
     ]
-    page = report(told.run).read_text()
-    assert "<code>pgd&gt;=0.95, clean_drop&lt;=0.01, clean&gt;=0.99</code>: <strong>NOT met</strong>" in page
-    row = "<tr><td>clean&gt;=0.99</td><td>1</td><td>0.9434–1</td><td>64</td><td>met, undecided</td></tr>"
-    assert row in page
+    page = page_text(report(told.run))
+    assert "pgd>=0.95, clean_drop<=0.01, clean>=0.99: NOT met" in page
+    assert "clean>=0.99 | 1 | 0.9434–1 | 64 | met, undecided |" in page
     hardened(until="clean>=0.99", rounds=0)
     assert readable(run_status(store.read(told.run)))["met"] == "met, undecided"
-    assert "<code>clean&gt;=0.99</code>: <strong>met, undecided</strong>" in report(told.run).read_text()
+    assert "clean>=0.99: met, undecided" in page_text(report(told.run))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from assay.outputs.report.build import report
 from assay.outputs.status import readable, run_status
 from assay.subjects.sources.load import load_target
 from commands import tree
+from report_pages import page_text
 
 RUNS = Path("runs")
 DATA = "digits/test[:30]"
@@ -120,8 +121,8 @@ def test_status_and_report_tell_what_became_of_them(first: Cases, digits_model: 
         "0 of runs/clean: 0 still failing, 0 fixed, 0 flaky",
     ]
     assert readable(told)["old failures"] == "\n".join(lines)
-    page = report("kept").read_text()
-    assert all(f"<li>{line}</li>" in page for line in lines)
+    page = page_text(report("kept"))
+    assert all(line in page for line in lines)
     assert "No failure was found" not in page
     evaluate(digits_model, DATA, **SUITE, save="plain")
     plain = run_status(store.read(RUNS / "plain"))

@@ -172,6 +172,40 @@ def test_the_cases_of_a_shrinking(failures: Cases) -> None:
         replay("first", shrunk=1, flaky=True)
 
 
+def test_a_selection_in_its_order(failures: Cases) -> None:
+    picked = assay.select("first", by="top(score=gini)", k=4)
+    told = replay("first", selected=1)
+    assert [failure.id for failure in told.failures] == case_ids(picked.cases) != case_ids(failures)[:4]
+    assert told.of == 4
+    assert [failure.id for failure in replay("first", case_ids(picked.cases)[2:3], selected=1).failures] == [
+        case_ids(picked.cases)[2]
+    ]
+    with pytest.raises(UsageError, match="run first has no selection 2; its last one is 1"):
+        replay("first", selected=2)
+    for wrong in ({"flaky": True}, {"shrunk": 1}):
+        with pytest.raises(UsageError, match="give --"):
+            replay("first", selected=1, **wrong)
+
+
+def test_one_of_each_kind_is_that_of_the_smallest_change(failures: Cases) -> None:
+    told = replay("first", distinct=True)
+    kept = old_failures(store.read(RUNS / "first"), distinct=True)
+    assert [failure.id for failure in told.failures] == case_ids(kept)
+    assert 1 < told.of < len(failures)
+    pairs = set(zip(failures.y.tolist(), failures.info["pred"].tolist(), strict=True))
+    assert set(zip(kept.y.tolist(), kept.info["pred"].tolist(), strict=True)) == pairs, "none is lost"
+    sizes = (failures.x - failures.info["seed_x"]).flatten(1).norm(dim=1)
+    smallest = case_ids(failures[sizes.argmin()[None]])[0]
+    assert smallest in case_ids(kept)
+
+
+def test_kinds_of_a_saved_evaluation_are_told_by_its_data(digits_model: str) -> None:
+    assay.evaluate(digits_model, "digits/test[:60]", suite="fgsm", eps=0.3, save="seen")
+    whole, some = replay("seen"), replay("seen", distinct=True)
+    assert 1 < some.of < whole.of
+    assert {failure.id for failure in some.failures} < {failure.id for failure in whole.failures}
+
+
 def test_of_a_pool_those_that_fail(digits_model: str) -> None:
     assay.fuzz("noise", digits_model, "digits/train[:40]", run="pool", eps=0.3, changes={"oracle": "every"}, cases=300)
     every = load_failures(store.read(RUNS / "pool"))

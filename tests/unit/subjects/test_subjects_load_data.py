@@ -133,7 +133,7 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 
 def test_size_is_for_folders_alone(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--size is for image folders, 'digits' is none"):
+    with pytest.raises(UsageError, match="--size is for image folders and hf: data, 'digits/test' is none"):
         load_data("digits/test", size="8")
     (tmp_path / "images" / "a").mkdir(parents=True)
     Image.new("L", (9, 7), 51).save(tmp_path / "images" / "a" / "one.png")

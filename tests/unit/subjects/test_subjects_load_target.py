@@ -11,6 +11,7 @@ from torch import nn
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.subjects.bench import Data
+from assay.subjects.data.load import load_data
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.load import load_target, module_of, new_net, pick_device
 from assay.subjects.sources.module import ModuleTarget
@@ -90,7 +91,8 @@ def test_other_files_need_the_data() -> None:
         ("lenet4@w.safetensors", "the weights are those of a lenet5, not of a lenet4; write lenet5@…"),
         ("lenet5@none.safetensors", "no such checkpoint: none.safetensors"),
         ("lenet5(pading=same)@w.safetensors", "model 'lenet5' has no parameter 'pading'; did you mean 'padding'?"),
-        ("net.py:make", "'net.py:make' names no weights; write net.py:make@weights.safetensors"),
+        ("net.py:make", "no such file: net.py"),
+        ("net.py:make@", "'net.py:make@' names no weights; write net.py:make@weights.safetensors"),
         ("net.py:make@w.safetensors", "no such file: net.py"),
     ],
 )
@@ -348,3 +350,18 @@ def test_a_module_object_of_a_file(data: Data) -> None:
 def test_shape_and_classes_come_from_the_data(text: str) -> None:
     with pytest.raises(UsageError, match="shape and classes of lenet5 come from the data; leave them out of"):
         new_net(text, SPEC, {})
+
+
+def test_a_function_may_give_its_net_with_its_own_weights() -> None:
+    Path("own.py").write_text(
+        "import torch\n\n"
+        "def net():\n"
+        "    made = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10, bias=False))\n"
+        "    torch.nn.init.constant_(made[1].weight, 0.5)\n"
+        "    return made\n"
+    )
+    data = load_data("digits/test[:4]")
+    target = load_target("own.py:net", data=data, device="cpu")
+    assert target(data.cases.x).allclose(0.5 * data.cases.x.flatten(1).sum(1, keepdim=True).expand(-1, 10))
+    with pytest.raises(UsageError, match="does not say what inputs it takes; give the data too"):
+        load_target("own.py:net", device="cpu")

@@ -25,6 +25,11 @@ def apgd_ce(
     early_stop: bool = True,
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Auto-PGD on cross-entropy; ``eot`` averages so many gradients of a randomised target."""
+    """Auto-PGD on cross-entropy; ``eot`` averages so many gradients of a randomised target.
+
+    Formula: z = Π(xₜ + ηₜ·s(∇L(xₜ))), xₜ₊₁ = Π(xₜ + 0.75·(z − xₜ) + 0.25·(xₜ − xₜ₋₁)); η starts at 2·eps and is
+    halved at checkpoints where fewer than 75 % of the steps gained, or where neither η nor the best loss changed
+    since the last one, and the row goes back to its best point.
+    """
     how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, aim("ce", criterion, targeted))
     return how(target, x, y, rng)

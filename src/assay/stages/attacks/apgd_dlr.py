@@ -25,6 +25,9 @@ def apgd_dlr(
     early_stop: bool = True,
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Auto-PGD on the difference of logits ratio, which no scale of the logits can mask."""
+    """Auto-PGD on the difference of logits ratio, which no scale of the logits can mask.
+
+    Formula: L = (max_{i≠y} zᵢ − z_y) / (z_π1 − z_π3), z the logits, π their order; the search is that of apgd_ce.
+    """
     how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, aim("dlr", criterion, targeted))
     return how(target, x, y, rng)

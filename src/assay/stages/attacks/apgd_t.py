@@ -30,7 +30,11 @@ def apgd_t(
     early_stop: bool = True,
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Auto-PGD towards each of the ``targets`` likeliest wrong classes in turn; any wrong answer counts."""
+    """Auto-PGD towards each of the ``targets`` likeliest wrong classes in turn; any wrong answer counts.
+
+    Formula: L = (z_t − z_y) / (z_π1 − (z_π3 + z_π4)/2) for each wrong class t in turn; the search is that of
+    apgd_ce.
+    """
     if targets < 1:
         raise UsageError(f"apgd_t needs at least one target, got {targets}")
     with target.ready():

@@ -26,6 +26,9 @@ def bim(
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Repeated gradient steps from the input itself; ``step`` is a share of eps."""
+    """Repeated gradient steps from the input itself; ``step`` is a share of eps.
+
+    Formula: x₀ = x, xₜ₊₁ = Π(xₜ + step·eps · s(∇L(xₜ, y))), Π the projection on ball and bounds, s as of fgsm.
+    """
     how = Climb(eps, norm, steps, step, False, 1, 0.0, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

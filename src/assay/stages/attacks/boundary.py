@@ -43,6 +43,9 @@ def boundary(
     sideways steps and a quarter of the whole steps succeed; a row whose inward share falls below ``converged`` ends.
     Rows without a start come back as they were; with ``eps``, so do rows that do not come within it, and a row that
     does ends there.
+
+    Formula: x' = x + (1 − inwards)·r·(v + sideways·u)/‖v + sideways·u‖, v the direction from x to the current
+    point, r their distance, u random and at a right angle to v; kept where still adversarial.
     """
     check_norm("boundary", norm, eps, ("l2",))
     if min(queries, starts) < 1 or not 0 < sideways < 1 or not 0 < inwards < 1 or converged < 0:

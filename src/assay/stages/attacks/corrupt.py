@@ -17,6 +17,8 @@ def corrupt(
 
     ``kind``: gaussian_noise, shot_noise, impulse_noise, speckle_noise, defocus_blur, gaussian_blur, motion_blur,
     zoom_blur, elastic, contrast, brightness, saturate (colour images only), pixelate or jpeg.
+
+    Formula: x' = clip(c(x, severity)), c the corruption; no model is asked.
     """
     low, high = target.spec.bounds
     unit = (x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().float()).sub(low).div(high - low)

@@ -57,6 +57,9 @@ def cw(
     loss is at least ``confidence``. With ``eps`` a row is done at its first adversarial point of that size unless
     ``early_stop`` is off; ``abort_early`` drops rows that stopped improving. ``final_search`` is the number of tries
     (forward passes) to come back nearer at the end; the paper has none.
+
+    Formula: min ‖x' − x‖₂² + c · max(z_y − max_{i≠y} zᵢ + confidence, 0) over w, x' = tanh(w) scaled to the bounds,
+    by Adam; other losses: c · max(confidence − L, 0).
     """
     chosen = check_norm("cw", norm, eps, ("l2",))
     check_positive("cw", steps=steps, searches=searches, lr=lr, c=c)

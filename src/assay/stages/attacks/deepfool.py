@@ -33,6 +33,9 @@ def deepfool(
 
     The rivals are the ``classes`` best of the clean input, its own among them: one backward pass for each other one in
     each step. ``final_search`` is the number of tries to come back nearer at the end.
+
+    Formula: xₜ₊₁ = xₜ + (d + overshoot·(d + ‖xₜ − x‖)) · s(∇fₖ), d = |fₖ|/‖∇fₖ‖ in the dual norm, fₖ = zₖ − z_y, k
+    the class with the smallest d, s as of fgsm.
     """
     chosen = check_norm("deepfool", norm, eps, ("l2", "linf"))
     check_positive("deepfool", steps=steps, overshoot=overshoot)

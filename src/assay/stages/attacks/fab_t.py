@@ -42,6 +42,10 @@ def fab_t(
 
     With ``eps`` a row is done at its first adversarial point of that size, unless ``early_stop`` is off. Restarts after
     the first begin at random points; ``final_search`` is the number of tries to come back nearer at the end.
+
+    Formula: d(u) = the smallest step from u to the hyperplane where the linearised z_y = z_t, within the bounds;
+    xₜ₊₁ = (1 − α)·(xₜ + eta·d(xₜ)) + α·(x + eta·d(x)), α = min(‖d(xₜ)‖ / (‖d(xₜ)‖ + ‖d(x)‖), alpha_max); after a
+    success back by beta towards x.
     """
     chosen = check_norm("fab_t", norm, eps, ("linf", "l2", "l1"))
     check_positive("fab_t", targets=targets, steps=steps, restarts=restarts, eta=eta, beta=beta)

@@ -25,6 +25,10 @@ def fgsm(
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """One step of length eps along the gradient."""
+    """One step of length eps along the gradient.
+
+    Formula: x' = clip(x + eps · s(∇L(x, y))), s the steepest direction of the norm: sign(g) for linf, g/‖g‖₂ for
+    l2.
+    """
     how = Climb(eps, norm, 1, 1.0, random_start, 1, 0.0, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

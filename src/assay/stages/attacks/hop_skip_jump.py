@@ -44,6 +44,9 @@ def hop_skip_jump(
     · √t samples, moves along it by a length halved until the point is adversarial, and bisects again. ``gamma`` scales
     how near the border a bisection goes and how far the samples lie. Rows without a start come back as they were; with
     ``eps``, so do rows that do not come within it, and a row that does ends there.
+
+    Formula: slope ≈ mean over samples u of (φ(x + δu) − φ̄)·u, φ = +1 where adversarial, −1 where not (its sign in
+    linf); xₜ₊₁ = bisect(x, xₜ + ξ·slope), ξ halved from ‖xₜ − x‖/√t until adversarial.
     """
     checked = check_norm("hop_skip_jump", norm, eps, ("l2", "linf"))
     if min(queries, evaluations, starts) < 1 or gamma <= 0:

@@ -47,6 +47,9 @@ def jsma(
 
     The method needs a class to go to. Untargeted, it goes to the most likely class but ``y`` of the clean input, then
     to the next, ``targets`` classes in all; any wrong answer on the way ends it.
+
+    Formula: saliency of a pair (p, q) towards class t: −(αₚ + α_q)·(βₚ + β_q) where α > 0 > β, α = ∂F_t/∂x, β =
+    Σ_{i≠t} ∂Fᵢ/∂x; the best pair moves by theta.
     """
     check_norm("jsma", norm, eps, ("l0",))
     if not 0 < abs(theta) <= 1 or not 0 < gamma <= 1:

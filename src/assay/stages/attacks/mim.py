@@ -27,6 +27,9 @@ def mim(
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Gradient steps with momentum, each gradient scaled by its mean absolute value; ``step`` is a share of eps."""
+    """Gradient steps with momentum, each gradient scaled by its mean absolute value; ``step`` is a share of eps.
+
+    Formula: vₜ₊₁ = decay·vₜ + g/mean|g| with g = ∇L(xₜ, y), xₜ₊₁ = Π(xₜ + step·eps · s(vₜ₊₁)).
+    """
     how = Climb(eps, norm, steps, step, False, 1, decay, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

@@ -28,6 +28,9 @@ def pgd(
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
 ) -> Tensor:
-    """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps."""
+    """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps.
+
+    Formula: x₀ uniform in the ball, xₜ₊₁ = Π(xₜ + step·eps · s(∇L(xₜ, y))), Π the projection on ball and bounds.
+    """
     how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion)
     return how(target, x, y, rng)

@@ -40,6 +40,9 @@ def spatial(
 
     Up to ``rotation`` degrees and a ``shift`` in shares of each side. ``search`` is ``grid``, of so many ``angles`` and
     ``shifts`` along either side, strong ones first, or ``random``, with so many ``tries``.
+
+    Formula: x' = image rotated by θ and shifted by (a, b), |θ| ≤ rotation, |a|, |b| ≤ shift · side; the first wrong
+    answer, else argmax L.
     """
     if x.dim() != 4:
         raise UsageError(f"spatial rotates images (channels, height, width), not inputs of shape {tuple(x.shape[1:])}")

@@ -44,6 +44,9 @@ def square(
     ``queries``, without in steps (as the paper does for a budget of 10 000, and AutoAttack for its 5000).
 
     Inputs are images (…, rows, columns), all axes before being channels; a vector is an image of one row.
+
+    Formula: x' = x with eps·(±1) in each channel of a window of side √(p·h·w); kept where L(x') > L(x), L the
+    margin. In l2 the window holds bumps whose mass is taken from another window.
     """
     checked = check_norm("square", norm, eps, ("linf", "l2"))
     if queries < 1 or restarts < 1 or not 0 < p_init <= 1:

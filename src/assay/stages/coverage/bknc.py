@@ -11,7 +11,10 @@ from assay.subjects.observer import Observer
 
 @register("criterion", paper="DeepHunter 2019", needs=("activation",))
 def bknc(*, k: int = 2) -> Criterion:
-    """Neurons among the k smallest of their layer; of equal values the first."""
+    """Neurons among the k smallest of their layer; of equal values the first.
+
+    Formula: |{n : n among the k smallest of its layer for some test}| / |neurons|.
+    """
     check_k("bknc", k)
 
     def begin(observer: Observer, profile: Profile | None) -> Coverage:

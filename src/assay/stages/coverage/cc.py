@@ -27,6 +27,8 @@ def cc(*, distance: float = 1.0, layers: str = "*", most: int = 4096) -> Criteri
 
     ``layers`` are patterns of names among those looked at. Each keeps its last ``most`` vectors: when it has more, the
     oldest goes, and what is near to that one alone is new again. All that were new are counted.
+
+    Formula: |{tests t : min over earlier kept t' of ‖a(t) − a(t')‖₂ > distance}|, per layer, summed.
     """
     if not math.isfinite(distance) or distance < 0:
         raise UsageError(f"cc: distance must be 0 or more, got {distance}")

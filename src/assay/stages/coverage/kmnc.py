@@ -17,6 +17,8 @@ def kmnc(*, k: int = 1000) -> Criterion:
     """Sections, of k equal ones between the least and greatest training value of each neuron.
 
     The last section is closed; a value outside the range reaches none. Neurons of one value have no sections.
+
+    Formula: |{(n, s) : some test puts n into section s of [lowₙ, highₙ]}| / (k · |neurons that vary|).
     """
     if k < 1:
         raise UsageError(f"kmnc: k must be 1 or more sections, got {k}")

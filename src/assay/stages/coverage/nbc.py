@@ -13,6 +13,8 @@ def nbc(*, std: float = 0.0, buckets: int = 0) -> Criterion:
     """Corners below and above each neuron's training range widened by ``std`` deviations.
 
     ``buckets`` (10 in DeepHunter) parts each corner into that many of a thousandth of the range and one beyond them.
+
+    Formula: |{n : value < lowₙ − std·σₙ}| + |{n : value > highₙ + std·σₙ}| over 2 · |neurons|.
     """
     check("nbc", std, buckets)
 

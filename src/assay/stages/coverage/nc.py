@@ -19,6 +19,9 @@ def nc(*, threshold: float = 0.5, scaled: bool = True) -> Criterion:
     """Neurons above the threshold; ``scaled`` by the smallest and largest number of their layer for that input.
 
     The scaled value of every neuron of a layer whose output is the same number throughout is 0.
+
+    Formula: |{n : scaled value of n > threshold for some test}| / |neurons|, scaled = (v − min layer)/(max layer −
+    min layer).
     """
     if not math.isfinite(threshold) or (scaled and not 0 <= threshold < 1):
         raise UsageError(f"nc: threshold must be {'in [0, 1)' if scaled else 'a number'}, got {threshold}")

@@ -26,6 +26,8 @@ def nlc(*, growing: bool = False) -> Criterion:
 
     Every case counts, so that the number is that of the test suite in whatever order it came. With ``growing`` a layer
     takes in only cases that make it grow, as a fuzzer that keeps nothing else would have it.
+
+    Formula: Σ_layers mean |covariance of the layer's neurons over the tests|.
     """
 
     def begin(observer: Observer, profile: Profile | None) -> Coverage:

@@ -25,6 +25,8 @@ def sc(*, score: str = "dsa", buckets: int = 1000, lower: float | None = None, u
 
     Ends that are not given are the smallest and largest finite surprise at every tenth training case, compared with the
     other nine tenths, the lower one 0 where none is negative. What lies outside the range reaches nothing.
+
+    Formula: |{buckets of (lower, upper] that some test's surprise falls into}| / buckets.
     """
     bound = _checked(score, buckets, lower, upper)
 

@@ -10,7 +10,10 @@ from assay.subjects.observer import Observer
 
 @register("criterion", paper="DeepGauge 2018", needs=("activation",))
 def snac(*, std: float = 0.0, buckets: int = 0) -> Criterion:
-    """The corner above each neuron's training range widened by ``std`` deviations; ``buckets`` as of nbc."""
+    """The corner above each neuron's training range widened by ``std`` deviations; ``buckets`` as of nbc.
+
+    Formula: |{n : value > highₙ + std·σₙ for some test}| / |neurons|.
+    """
     check("snac", std, buckets)
 
     def begin(observer: Observer, profile: Profile | None) -> Coverage:

@@ -11,7 +11,10 @@ from assay.subjects.observer import Observer
 
 @register("criterion", paper="DeepGauge 2018", needs=("activation",))
 def tknc(*, k: int = 2) -> Criterion:
-    """Neurons among the k largest of their layer; of equal values the first."""
+    """Neurons among the k largest of their layer; of equal values the first.
+
+    Formula: |{n : n among the k largest of its layer for some test}| / |neurons|.
+    """
     check_k("tknc", k)
 
     def begin(observer: Observer, profile: Profile | None) -> Coverage:

@@ -26,6 +26,8 @@ def tknp(*, k: int = 2, most: int = 1048576) -> Criterion:
 
     They are told apart by 64-bit hashes in a table of ``most`` slots (up to a power of two). As it fills up, a pattern
     that finds no slot is not counted: the number is then a lower bound.
+
+    Formula: |{sets of the k largest neurons of every layer, one set a test}|.
     """
     check_k("tknp", k)
     if most < 1:

@@ -30,6 +30,9 @@ def ascend(
 
     The column ``slope`` is the objective's gradient where the case was last looked at, 0 where nobody has looked yet.
     ``scale=rms`` divides it by its root mean square, so that lr is how far a pixel moves (DeepXplore, DLFuzz).
+
+    Formula: x' = clip(Π(x + lr·u·w²·∇objective)), u uniform in [low, high], w the width of the bounds; with
+    scale=rms x' = clip(Π(x + lr·u·w·∇/rms(∇))).
     """
     if scale not in SCALES:
         raise UsageError(f"ascend: scale is one of {', '.join(SCALES)}; got {scale!r}")

@@ -19,7 +19,10 @@ def attacked(
     norm: str = "linf",
     attack: str = "pgd(steps=10, early_stop=false)",
 ) -> Tensor:
-    """What the attack makes of each case in the ball of radius eps around it."""
+    """What the attack makes of each case in the ball of radius eps around it.
+
+    Formula: x' = attack(x, y) in the ball of eps.
+    """
     search = untargeted(attack, bench.target, eps=eps, norm=norm, who="a mutator")
 
     def made(x: Tensor, y: Tensor, key: Tensor) -> Tensor:

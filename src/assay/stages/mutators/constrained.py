@@ -34,6 +34,8 @@ def constrained(
     ``light``: every pixel moves by the mean of g, all in all at most ``reach`` of the range away from the seed.
     ``occl``: only the rectangle of ``height`` by ``width`` whose corner is at row ``top``, column ``left``.
     ``blackout``: one square of side ``patch`` in a place drawn anew, -1 where the mean of g in it is negative, else 0.
+
+    Formula: x' = clip(x + step·w·C(g)), g = slope / rms(slope), w the width of the bounds, C the constraint.
     """
     _check(bench, kind, step, min(top, left), min(height, width, patch), reach)
     if "slope" not in cases.info:

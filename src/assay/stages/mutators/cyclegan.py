@@ -47,6 +47,9 @@ def cyclegan(
 
     The column ``candidate`` says by which of its directions and snapshots; without it one of the first 2·snapshots is
     drawn: both directions of each snapshot. The other parameters are those of the training (``Making``).
+
+    Formula: x' = F(G(x)), two generators trained with adversarial + cycle·‖F(G(x)) − x‖₁ + identity·‖G(x') − x'‖₁
+    losses.
     """
     making = Making(
         split=split,

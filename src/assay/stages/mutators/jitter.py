@@ -18,6 +18,8 @@ def jitter(
 
     The paper's inputs lie in [-1, 1], where half of the range is 1; in [0, 1] a sigma of 0.2 is 0.1. Like every eps,
     this one is in the target's own range.
+
+    Formula: x' = clip(Π(x + sigma·w/2 · N(0, 1))), w the width of the bounds.
     """
     if sigma <= 0:
         raise UsageError(f"jitter: sigma must be above 0, got {sigma}")

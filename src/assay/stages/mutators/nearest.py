@@ -42,6 +42,8 @@ def nearest(
 
     Columns: ``line_cosine`` the similarity (cosine) to the case it was made of, ``line_root`` that to the root of the
     line; ``lane_x``, ``lane_cosine`` and ``lane_root`` what is still to be handed out.
+
+    Formula: of candidates x'ᵢ = of(x) the top by cos(f(x'ᵢ), f(x)), f the features.
     """
     if not 1 <= top <= candidates:
         raise UsageError(f"nearest: top from 1 up to candidates; got top={top}, candidates={candidates}")

@@ -11,7 +11,10 @@ from assay.subjects.bench import Bench
 
 @register("mutator")
 def noise(bench: Bench, cases: Cases, *, rng: Rows, eps: float = 0.1, norm: str = "linf") -> Tensor:
-    """A uniform random point of the ball of radius eps around each input, inside the bounds."""
+    """A uniform random point of the ball of radius eps around each input, inside the bounds.
+
+    Formula: x' = clip(x + u), u uniform in the ball of eps.
+    """
     spec = bench.target.spec
     offset = norms.random_point(spec.shape, eps, norms.check(norm, eps), rng)
     return (cases.x + offset.to(cases.x.dtype)).clamp_(*spec.bounds)

@@ -11,7 +11,10 @@ from assay.subjects.bench import Bench
 
 @register("mutator", needs=("start",))
 def noise_as(bench: Bench, cases: Cases, *, rng: Rows, of: str = "cyclegan") -> Tensor:
-    """A random direction for each case, as far in l2 inside the bounds as the mutator ``of`` moves it."""
+    """A random direction for each case, as far in l2 inside the bounds as the mutator ``of`` moves it.
+
+    Formula: x' = x + λ·N(0, 1), clipped, λ such that ‖x' − x‖₂ = ‖of(x) − x‖₂.
+    """
     far = lengths(bench, cases, of, rng.at(0))
     way = rng.at(1).normal(tuple(cases.x.shape[1:]))
     return moved(cases.x, way, far, bench.target.spec.bounds)

@@ -18,6 +18,7 @@ from assay.subjects.bench import Bench
 REPEATED = {"paper": ("contrast", "brightness", "blur", "noise"), "code": ("noise", "pixels")}
 ONCE = {"paper": AFFINE, "code": KINDS[:7]}
 LINE = ("line_ref", "line_affine", "line_l0", "line_linf")
+OPERATORS = KINDS  # what the column ``operator`` counts
 MOST_NUMBERS = 2**25  # in the inputs tried at a time, so that large images do not fill the memory
 
 
@@ -40,7 +41,10 @@ def transform(
     as in the public code, contrast, brightness and blur come once like affine ones, and up to nine pixels may change.
 
     Columns handed down: ``line_ref`` the reference, ``line_affine`` whether it has moved, ``line_l0`` and ``line_linf``
-    what had changed before it moved.
+    what had changed before it moved. ``operator`` is the kind that was taken, -1 for none.
+
+    Formula: x' = T(x), T drawn; accepted where ‖x' − ref‖₀ < alpha·pixels or ‖x' − ref‖∞ < beta·w, w the width of
+    the bounds.
     """
     if group not in ONCE:
         raise UsageError(f"transform: group is {' or '.join(ONCE)}, got {group!r}")
@@ -73,6 +77,7 @@ class _Hunt:
     def run(self, cases: Cases, rng: Rows, tries: int) -> Cases:
         """Rows that have found nothing try on, twice as many draws a round; the first draw that fits is taken."""
         x, line = cases.x.clone(), {name: cases.info[name].clone() for name in LINE}
+        line["operator"] = torch.full_like(cases.origin, -1)
         here = Cases(cases.x, cases.y, cases.origin, {name: cases.info[name] for name in LINE})
         now = dict(zip(LINE[2:], changes(here.x, here.info["line_ref"], self.bounds), strict=True))
         rows, start, size = torch.arange(len(cases), device=x.device), 0, 1
@@ -111,7 +116,7 @@ class _Hunt:
         )
         fits &= (x != cases.x).flatten(1).any(1)  # a case that stays what it is costs a call for nothing
         line = {"line_ref": reference, "line_affine": cases.info["line_affine"] | moves, **used}
-        return cases.with_x(x).note(**line), fits
+        return cases.with_x(x).note(operator=drawn.kind(), **line), fits
 
     def _drawn(self, affine: Tensor, rng: Rows) -> tuple[Drawn, Tensor]:
         """A transform of all kinds, or where the reference has moved already, of those that repeat."""

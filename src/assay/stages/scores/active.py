@@ -11,7 +11,10 @@ from assay.subjects.bench import Bench
 
 @register("score", paper="CAGFuzz 2022", needs=("activation",))
 def active(bench: Bench, cases: Cases) -> Tensor:
-    """What the case covers of the recipe's criterion by itself: of nc, the number of its active neurons."""
+    """What the case covers of the recipe's criterion by itself: of nc, the number of its active neurons.
+
+    Formula: |{cells of the recipe's criterion that the case alone covers}|.
+    """
     coverage = bench.kept.get("coverage")
     if coverage is None:
         raise UsageError(

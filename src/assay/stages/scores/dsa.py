@@ -18,6 +18,9 @@ def dsa(bench: Bench, cases: Cases, *, layers: str = "last", share: float = 1.0,
     """How far the case's trace is from the nearest of its predicted class, by how far that one is from other classes.
 
     Only a ``share`` of the training traces of each class is compared with, drawn by ``seed``; 0.3 loses little.
+
+    Formula: ‖a(x) − a(x_a)‖ / ‖a(x_a) − a(x_b)‖: x_a the nearest training trace of the predicted class, x_b the
+    nearest to x_a of another class.
     """
     if not 0 < share <= 1:
         raise UsageError(f"dsa: share is the part of the training traces to use, above 0 and at most 1, got {share}")

@@ -10,5 +10,8 @@ from assay.subjects.bench import Bench
 
 @register("score", needs=("prob",))
 def entropy(bench: Bench, cases: Cases) -> Tensor:
-    """The entropy of the target's probabilities, in nats: larger where it is less sure."""
+    """The entropy of the target's probabilities, in nats: larger where it is less sure.
+
+    Formula: −Σᵢ pᵢ·ln pᵢ.
+    """
     return losses.entropy(bench.logits(cases))

@@ -31,6 +31,8 @@ def fol(
     ``exact`` centres its ball on the seed, as linf does. ``box`` also keeps to the target's bounds, for linf. A case
     without column ``seed_x`` is its own seed.
     With ``safe`` off the length is that of the public code, ‖g + 1e-20‖₂, for the paper's form only.
+
+    Formula: linf: Σⱼ eps·|gⱼ| − (x − seed)ⱼ·gⱼ, g = ∇L(x, y); l2: eps·‖g‖₂, less ⟨x − seed, g⟩ where exact.
     """
     _check(eps, norm, exact, box, safe)
     slope = bench.gradient(cases)

@@ -9,7 +9,10 @@ from assay.subjects.bench import Bench
 
 @register("score", paper="DeepGini 2020", needs=("prob",))
 def gini(bench: Bench, cases: Cases) -> Tensor:
-    """One minus the sum of the squared probabilities: larger where the target is less sure."""
+    """One minus the sum of the squared probabilities: larger where the target is less sure.
+
+    Formula: 1 − Σᵢ pᵢ².
+    """
     return impurity(bench.logits(cases))
 
 

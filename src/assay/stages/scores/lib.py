@@ -14,6 +14,8 @@ def lib(bench: Bench, cases: Cases, *, beta: float = 10.0) -> Tensor:
     """The cross-entropy of the reference class plus ``beta`` times the entropy of the target's probabilities.
 
     The reference is the class that agreement mining found (column ``mined``), else the label.
+
+    Formula: −ln p_r + beta · (−Σᵢ pᵢ·ln pᵢ), r the reference class.
     """
     if beta < 0:
         raise UsageError(f"lib: beta weighs the entropy and must not be negative, got {beta}")

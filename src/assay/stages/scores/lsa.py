@@ -26,6 +26,9 @@ def lsa(
     """Minus the log-density of the case's trace among training traces of the predicted class: larger is less expected.
 
     A neuron that varies by less than ``variance`` in the class is left out, and all but the ``most`` that vary most.
+
+    Formula: −ln (1/n · Σᵢ K(a(x) − a(xᵢ))) over the n training traces of the predicted class, K a Gaussian kernel
+    of their covariance times Scott's factor squared.
     """
     if variance < 0:
         raise UsageError(f"lsa: variance must not be negative, got {variance}")

@@ -25,6 +25,8 @@ def mc_dropout(bench: Bench, cases: Cases, *, passes: int = 200, seed: int = 0) 
     """The variation ratio over passes with dropout: one minus the share of the class that most of them answer.
 
     Only the dropout layers are random; the rest of the net, batch normalisation too, is as in any evaluation.
+
+    Formula: 1 − (most frequent class's votes) / passes.
     """
     if passes < 1:
         raise UsageError(f"mc_dropout: passes must be at least 1, got {passes}")

@@ -13,7 +13,10 @@ from assay.subjects.bench import Bench
 
 @register("score", paper="Kim 2020", needs=("activation",))
 def mdsa(bench: Bench, cases: Cases, *, layers: str = "last", per_class: bool = True, jitter: float = 1e-6) -> Tensor:
-    """The Mahalanobis distance of the case's trace to the training traces of the predicted class; not its square."""
+    """The Mahalanobis distance of the case's trace to the training traces of the predicted class; not its square.
+
+    Formula: √((a − μ)ᵀ Σ⁻¹ (a − μ)), μ and Σ of the training traces of the predicted class.
+    """
     check_jitter("mdsa", jitter)
     fit = partial(fit_gaussians, jitter=jitter)
     return surprise(bench, cases, f"mdsa({jitter})", fit, layers=layers, per_class=per_class)

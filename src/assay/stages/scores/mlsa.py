@@ -24,7 +24,10 @@ def mlsa(
     jitter: float = 1e-6,
     seed: int = 0,
 ) -> Tensor:
-    """Minus the log-likelihood of the case's trace under a Gaussian mixture fitted to the predicted class."""
+    """Minus the log-likelihood of the case's trace under a Gaussian mixture fitted to the predicted class.
+
+    Formula: −ln Σⱼ πⱼ·N(a; μⱼ, Σⱼ), a mixture fitted to the training traces of the predicted class.
+    """
     check_count("mlsa", "components", components)
     check_count("mlsa", "most", most)
     check_jitter("mlsa", jitter)

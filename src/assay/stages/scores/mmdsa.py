@@ -26,6 +26,8 @@ def mmdsa(
     """The Mahalanobis distance of the case's trace to the nearest cluster of the predicted class.
 
     Each class has 2 to ``clusters`` clusters by k-means, as many as their silhouette likes best.
+
+    Formula: minⱼ √((a − μⱼ)ᵀ Σⱼ⁻¹ (a − μⱼ)) over the clusters j of the predicted class.
     """
     check_count("mmdsa", "clusters", clusters, 2)
     check_jitter("mmdsa", jitter)

@@ -16,6 +16,8 @@ def rivals(bench: Bench, cases: Cases, *, k: int = 5, logits: bool = False) -> T
 
     They are ranked by the column ``seed_logits``, where there is none at the case itself. With ``logits`` it is the sum
     of their scores before the softmax (DLFuzz).
+
+    Formula: Σ_{i in R} pᵢ(x), R the k − 1 likeliest classes of the seed beside the label; with logits Σ zᵢ(x).
     """
     if k < 2:
         raise UsageError(f"rivals: k counts the label and its rivals and must be at least 2, got {k}")

@@ -21,7 +21,10 @@ def bi_end(
     eps: float | None = None,
     norm: str = "",
 ) -> Tensor:
-    """Half of the k cases from the smallest scores, the other half (one more where k is odd) from the largest."""
+    """Half of the k cases from the smallest scores, the other half (one more where k is odd) from the largest.
+
+    Formula: order by score; the ⌊k/2⌋ smallest and the ⌈k/2⌉ largest.
+    """
     values = scored(bench, cases, score, eps, norm)
     order = ranked(values, largest=False)
     known = len(cases) - int(values.isnan().sum())

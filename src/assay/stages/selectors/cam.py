@@ -23,6 +23,9 @@ def cam(bench: Bench, cases: Cases, k: int, *, rng: Stream, criterion: str = "nb
     """k cases, each the one that adds most to the coverage of those before it; the rest by what each covers alone.
 
     Equal cases come in the order of rows. For criteria whose gains only fall as more is covered, which are all but nlc.
+
+    Formula: repeat: take argmax over cases of |cells(case) − covered|, add its cells; when none adds, the rest by
+    |cells|.
     """
     if not len(cases):
         return torch.empty(0, dtype=torch.int64)

@@ -15,7 +15,10 @@ from assay.subjects.observer import Seen
 
 @register("selector", needs=("activation",))
 def ctm(bench: Bench, cases: Cases, k: int, *, rng: Stream, criterion: str = "nbc", layers: str = "auto") -> Tensor:
-    """The k cases that cover most of a criterion each by itself, best first; equal ones in the order of rows."""
+    """The k cases that cover most of a criterion each by itself, best first; equal ones in the order of rows.
+
+    Formula: the k largest |cells(case)|.
+    """
     if not len(cases):
         return torch.empty(0, dtype=torch.int64)
     coverage, observer = begun(bench, criterion, layers)

@@ -26,6 +26,8 @@ def k_multisection(
     """k cases drawn evenly from ``sections`` equally wide sections of the range from smallest to largest score.
 
     A section with too few cases is taken whole, and what it lacks is drawn evenly from the others.
+
+    Formula: sections of width (max − min)/sections; k/sections drawn from each.
     """
     if sections < 1:
         raise UsageError(f"k_multisection: sections must be at least 1, got {sections}")

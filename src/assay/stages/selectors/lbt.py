@@ -69,6 +69,9 @@ def lbt(
     ``net="target"`` mutates the model itself, which must be a torch module: the white-box bound (Wang et al. 2019).
     ``answers="values"`` learns and compares outputs (two or more) as plain numbers, without a softmax: our answer to
     the paper's open question about regression. With ``sprt`` ties go by the mean over the mutants asked until then.
+
+    Formula: for each case an SPRT of H₁: change rate ≥ κ(1 + delta) against H₀: ≤ κ(1 − delta) over mutants, κ the
+    upper 99 % limit of clean inputs; sensitive cases first, by the mutants needed.
     """
     plan = Plan(
         mutants, tuple(part.strip() for part in operators.split(",") if part.strip()), rate, answers == "values"

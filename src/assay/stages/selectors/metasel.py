@@ -53,6 +53,9 @@ def metasel(
 
     The meta-model learns from ``labelled`` inputs of the training data with labels, which are no others than those:
     none of the stand-in's, and none of the cases. ``net`` to ``check`` are those of the stand-in, see ``lbt``.
+
+    Formula: the k largest P(wrong | ln p, ln q, ln p − ln q, [argmax p = argmax q], ODIN p, ODIN q), p of the
+    target, q of its stand-in.
     """
     if meta not in METAS:
         raise UsageError(f"metasel has no meta-model {meta!r}; {did_you_mean(meta, METAS)}")

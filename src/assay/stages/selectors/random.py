@@ -11,5 +11,8 @@ from assay.subjects.bench import Bench
 
 @register("selector")
 def random(bench: Bench, cases: Cases, k: int, *, rng: Stream) -> Tensor:
-    """k distinct rows drawn uniformly; all of them where there are fewer."""
+    """k distinct rows drawn uniformly; all of them where there are fewer.
+
+    Formula: k rows uniformly without replacement.
+    """
     return torch.randperm(len(cases), generator=rng.generator())[:k]

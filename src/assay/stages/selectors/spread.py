@@ -24,6 +24,8 @@ def spread(
     """The k cases with the largest score, equally many of each label; what a label lacks goes evenly to the others.
 
     No paper's: a control that separates the balance of classes from the score.
+
+    Formula: ⌊k/classes⌋ of the largest scores of every label, the rest evenly.
     """
     values = scored(bench, cases, score, eps, norm)
     order = ranked(values, largest)

@@ -21,5 +21,8 @@ def top(
     eps: float | None = None,
     norm: str = "",
 ) -> Tensor:
-    """The k cases with the largest score (the smallest with ``largest=false``), best first."""
+    """The k cases with the largest score (the smallest with ``largest=false``), best first.
+
+    Formula: the k largest scores.
+    """
     return ranked(scored(bench, cases, score, eps, norm), largest)[:k]

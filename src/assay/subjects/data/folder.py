@@ -3,8 +3,9 @@
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.files import whole_text
 from assay.subjects.bench import PARTS, Data, Splits
 from assay.subjects.data.arrays import to_data
+from assay.subjects.data.view import View
 
 log = logging.getLogger("assay")
 
@@ -22,19 +24,23 @@ MUCH, TIMES = 256 << 20, 100  # bytes of pixels from which on they may be no mor
 _DEEP = ("I", "F")  # 16-bit and floating-point modes: how to scale them down would be a guess
 
 
-def from_folder(root: Path, size: tuple[int, int] | None = None) -> Splits:
-    """The parts of a folder: its sub-folders ``train``, ``val`` and ``test``, or itself as one set."""
+def from_folder(root: Path, size: tuple[int, int] | View | None = None) -> Splits:
+    """The parts of a folder: its sub-folders ``train``, ``val`` and ``test``, or itself as one set.
+
+    ``size`` is the height and width that images are brought to, or a view that says how too.
+    """
+    view = size if isinstance(size, View) else View(size)
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}")
     names = _class_names(root)
     if set(names) <= set(PARTS):  # a class may be called "train" too, but hardly every class
         classes = sorted({c for part in PARTS if (root / part).is_dir() for c in _class_names(root / part)})
-        parts = {p: _read(root / p, classes, size) for p in PARTS if (root / p).is_dir()}
+        parts = {p: _read(root / p, classes, view) for p in PARTS if (root / p).is_dir()}
         if len({d.spec.shape for d in parts.values()}) > 1:
             shapes = ", ".join(f"{p} {d.spec.shape}" for p, d in parts.items())
             raise UsageError(f"the parts of {root} differ in shape ({shapes}); give --size HxW, or one colour mode")
         return Splits(str(root), **parts)
-    return Splits(str(root), whole=_read(root, names, size))
+    return Splits(str(root), whole=_read(root, names, view))
 
 
 def _class_names(root: Path) -> list[str]:
@@ -44,14 +50,14 @@ def _class_names(root: Path) -> list[str]:
     return names
 
 
-def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
+def _read(root: Path, classes: list[str], view: View) -> Data:
     log.info("%s: classes %s", root, ", ".join(f"{i}={name!r}" for i, name in enumerate(classes)))
     images: list[np.ndarray[Any, Any]] = []
     labels: list[int] = []
     bad: list[str] = []
     inside, outside = 0, 0
     for path, label in _files(root, classes):
-        image, reason = _decode(path, size)
+        image, reason = _decode(path, view)
         inside += 0 if image is None else image.nbytes
         outside += path.stat().st_size if image is not None else 0
         if inside > max(MUCH, TIMES * outside):
@@ -77,7 +83,9 @@ def _read(root: Path, classes: list[str], size: tuple[int, int] | None) -> Data:
             if bad
             else NothingToTest(f"{root}: no images")
         )
-    return to_data(str(root), _stack(images, root), np.array(labels), tuple(map(whole_text, classes)), known=True)
+    pixels = stacked(images, str(root))
+    found = to_data(str(root), pixels, np.array(labels), tuple(map(whole_text, classes)), known=True)
+    return replace(found, view=view)
 
 
 def _tell_of_links(root: Path, classes: list[str]) -> None:
@@ -100,16 +108,20 @@ def _files(root: Path, classes: list[str]) -> Iterator[tuple[Path, int]]:
                 yield path, label
 
 
-def _decode(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray[Any, Any] | None, str]:
-    """Pixels (C, H, W) uint8, or the reason why not."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
+def _decode(path: Path, view: View) -> tuple[np.ndarray[Any, Any] | None, str]:
     if not path.is_file():
         return None, "no regular file"
     if path.suffix.lower() not in SUFFIXES:
         return None, f"not one of {', '.join(SUFFIXES)}"
+    return decoded(path, view)
+
+
+def decoded(file: Path | IO[bytes], view: View) -> tuple[np.ndarray[Any, Any] | None, str]:
+    """Pixels (C, H, W) uint8, or the reason why not."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(file, formats=FORMATS) as image:
             warnings.simplefilter("ignore")  # the limit below is ours and stricter
             if image.width * image.height > MAX_PIXELS:
                 return None, f"{image.width}×{image.height} is over the limit of {MAX_PIXELS} pixels"
@@ -117,17 +129,14 @@ def _decode(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray[Any, A
                 return None, "animated"
             if image.mode.startswith(_DEEP) or ";16" in str(image.tile):
                 return None, "more than 8 bits a channel; convert to 8 bit"
-            grey = image.mode in ("1", "L", "LA")
-            still = ImageOps.exif_transpose(image).convert("L" if grey else "RGB")
-            if size is not None and still.size != (size[1], size[0]):
-                still = still.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-            pixels = np.asarray(still)
+            pixels = view(ImageOps.exif_transpose(image))
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return None, str(error).split("\n")[0][:100] or type(error).__name__
-    return (pixels[None] if grey else pixels.transpose(2, 0, 1)), ""
+    return pixels, ""
 
 
-def _stack(images: list[np.ndarray[Any, Any]], root: Path) -> np.ndarray[Any, Any]:
+def stacked(images: list[np.ndarray[Any, Any]], root: str) -> np.ndarray[Any, Any]:
+    """The images as one array; refused where they differ in size."""
     sizes = {image.shape[1:] for image in images}
     if len(sizes) > 1:
         some = ", ".join(f"{h}x{w}" for h, w in sorted(sizes)[:4])

@@ -1,4 +1,4 @@
-"""Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``."""
+"""Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``, ``hf:owner/name/test``."""
 
 import re
 from dataclasses import replace
@@ -12,6 +12,10 @@ from assay.core.units import number
 from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.archive import from_npz
 from assay.subjects.data.folder import from_folder
+from assay.subjects.data.hub_specs import SCHEME
+from assay.subjects.data.view import View
+from assay.subjects.maite import is_dataset
+from assay.subjects.sources.hub_specs import is_hub
 
 MAX_SIDE = 4096
 
@@ -27,12 +31,18 @@ def parse_size(text: str) -> tuple[int, int]:
     return height, width
 
 
-def load_splits(spec: str, *, size: str = "") -> Splits:
-    """All parts of a data set."""
+def load_splits(spec: str, *, size: str = "", like: object = None) -> Splits:
+    """All parts of a data set; ``like`` is the model that images are brought to the size of, where it says how."""
+    return _splits(spec, _view(spec, size, like))
+
+
+def _splits(spec: str, view: View | None) -> Splits:
     if spec.startswith("dir:"):
-        return from_folder(Path(spec.removeprefix("dir:")), parse_size(size) if size else None)
-    if size:
-        raise UsageError(f"--size is for image folders, {spec!r} is none")
+        return from_folder(Path(spec.removeprefix("dir:")), view)
+    if spec.startswith(SCHEME):
+        from assay.subjects.data.hub import load_all
+
+        return load_all(spec, view)
     if spec.endswith(".npz"):
         return from_npz(Path(spec))
     name = sliced(spec)[0].partition("/")[0]
@@ -46,6 +56,20 @@ def load_splits(spec: str, *, size: str = "") -> Splits:
     return splits
 
 
+def _view(spec: str, size: str, like: object) -> View | None:
+    """How images are brought to their size: as ``--size`` says, else as the model's own pipeline does."""
+    if not spec.startswith(("dir:", SCHEME)):
+        if size:
+            raise UsageError(f"--size is for image folders and hf: data, {spec!r} is none")
+        return None
+    own = None
+    if is_hub(like):
+        from assay.subjects.sources.hub import view_of
+
+        own = view_of(like)
+    return View(parse_size(size), own.channels if own else 0) if size else own
+
+
 def training_of(data: Data, given: str | Data | None = None, *, size: str = "") -> Data | None:
     """The training data that were given, else the training part of the set that ``data`` are a part of; None where
     nobody knows it. ``size`` is that of image folders.
@@ -54,12 +78,17 @@ def training_of(data: Data, given: str | Data | None = None, *, size: str = "") 
     <digits/train: 1200 cases, 1×8×8 in [0, 1], 10 classes>
     """
     if given is not None:
-        folder = isinstance(given, str) and given.startswith("dir:")
-        return load_data(given, part="train", size=size if folder else "")
+        if isinstance(given, str) and given.startswith(("dir:", SCHEME)):
+            return _load(given, "train", data.view or _view(given, size, None))
+        return load_data(given, part="train")
     text = sliced(data.source)[0]
+    if text.startswith(SCHEME):
+        from assay.subjects.data.hub import part_beside
+
+        return part_beside(text, "train", data.view)
     if not text.startswith("dir:") and not text.endswith(".npz"):
         text = text.rpartition("/")[0]  # less the part
-    splits = load_splits(text, size=size) if text else None
+    splits = _splits(text, data.view or _view(text, size, None)) if text else None
     if splits is None or splits.train is None:
         return None
     return replace(splits.train, source=text if text.startswith("dir:") else f"{text}/train")
@@ -71,12 +100,20 @@ def splits_to_train(data: Data, given: str | Data | None = None, *, size: str = 
     if learnt is None:
         return None
     name, _, part = learnt.source.rpartition("/")
-    own = load_splits(name, size=size).val if part == "train" and not learnt.source.startswith("dir:") else None
+    if learnt.source.startswith(SCHEME):
+        from assay.subjects.data.hub import part_beside
+
+        own = part_beside(learnt.source, "val", learnt.view)
+    else:
+        own = load_splits(name, size=size).val if part == "train" and not learnt.source.startswith("dir:") else None
     return with_validation(Splits(learnt.name, train=learnt, val=own))
 
 
-def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> Data:
+def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "", like: object = None) -> Data:
     """One part of a data set; ``part`` where the spec names none.
+
+    Images of folders and of the hub are brought to ``size``, else to that of the model that ``like`` names, by the
+    resize and crop of its own pipeline, where it says how; those that have the size already stay as they are.
 
     >>> load_data("digits/test[:5]")
     <digits/test[:5]: 5 cases, 1×8×8 in [0, 1], 10 classes>
@@ -87,16 +124,28 @@ def load_data(spec: str | Data | Any, *, part: str = "test", size: str = "") -> 
         from assay.subjects.data.arrays import to_data
 
         return to_data("given data", *spec)
+    if is_dataset(spec):
+        from assay.subjects.maite import data_of
+
+        return data_of(spec)
     if not isinstance(spec, str):
         raise UsageError(f"data are a spec such as 'digits/test', a pair (x, y) or Data, got {type(spec).__name__}")
+    return _load(spec, part, _view(spec, size, like))
+
+
+def _load(spec: str, part: str, view: View | None) -> Data:
     text, rows = sliced(spec)
+    if text.startswith(SCHEME):
+        from assay.subjects.data.hub import load_part
+
+        return load_part(text, rows, part, view)
     name, slash, last = text.rpartition("/")
     asked = bool(slash) and not text.startswith("dir:") and not text.endswith(".npz")
     if asked and Path(text).is_dir():
         raise UsageError(f"{text} is a folder: write dir:{spec}")
     if asked:
         text, part = name, last
-    splits = load_splits(text, size=size)
+    splits = _splits(text, view)
     if splits.whole is not None and not asked:
         data = splits.whole
     elif match := re.fullmatch(r"held-out\(([\d.]+)\)", part):

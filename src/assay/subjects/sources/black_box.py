@@ -18,6 +18,7 @@ from assay.core.lock import folder_lock, holds
 from assay.subjects.answer_book import told_before
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data
+from assay.subjects.maite import is_model
 from assay.subjects.sources.answering import Answering
 from assay.subjects.sources.asking import Asking
 
@@ -97,6 +98,8 @@ def _source(text: str) -> tuple[str, str] | None:
 def _made(model: Any) -> Callable[..., Answering]:
     """The maker of that kind of target, imported when it is wanted."""
     file, name = ("onnx", "onnx_target") if is_onnx(model) else ("call", "call_target")
+    if is_model(model):
+        file, name = "maite", "maite_target"
     if isinstance(model, str):
         file, name = _source(model) or (file, name)
     found: Callable[..., Answering] = getattr(importlib.import_module(f"assay.subjects.sources.{file}"), name)

@@ -1,4 +1,4 @@
-"""Targets by text (``lenet5@w.safetensors``, ``file.py:function@w``, ``model.onnx``, ``http://…``), or live ones."""
+"""Targets by text (``lenet5@w.safetensors``, ``file.py:function@w``, ``timm:name``, ``http://…``), or live ones."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from assay.core import trust
 from assay.core.cases import InputSpec
 from assay.core.errors import UsageError, is_out_of_memory
 from assay.core.registry import bind
@@ -20,6 +21,7 @@ from assay.subjects.queries import Queries
 from assay.subjects.sources import checkpoint, facts
 from assay.subjects.sources.asking import asking
 from assay.subjects.sources.black_box import black_box, is_black_box, is_onnx
+from assay.subjects.sources.hub_specs import is_hub, split_weights
 from assay.subjects.sources.module import ModuleTarget, normalised, probed
 from assay.subjects.sources.onnx import opened
 from assay.subjects.target import Target
@@ -51,14 +53,29 @@ def load_target(
     ask: str = "",
     white_box: bool = False,
     answers: Path | None = None,
+    trust_remote_code: bool = False,
 ) -> Target:
     """The target behind a spec, a module or a function.
 
     Shape and classes come from the checkpoint if it is one of ours, else from ``data``. ``mean`` and ``std`` put a
     normalisation before a bare net. ``queries`` is a budget of inputs that may be sent and ``ask`` says how they are:
     either makes a black box of any model. ``answers`` is the file that an earlier command kept them in, which saves
-    the question what such a target answers with. ``white_box`` opens an ONNX file by onnx2torch.
+    the question what such a target answers with. ``white_box`` opens an ONNX file by onnx2torch. Models of hubs that
+    need code of their repository run it with ``trust_remote_code`` only.
     """
+    if trust_remote_code:
+        with trust.trusting_code():
+            return load_target(
+                model,
+                data=data,
+                device=device,
+                mean=mean,
+                std=std,
+                queries=queries,
+                ask=ask,
+                white_box=white_box,
+                answers=answers,
+            )
     how = asking(ask)
     if white_box and (queries is not None or ask.strip()):
         raise UsageError("--white-box opens the model, --queries and --ask make a black box of it; leave one out")
@@ -109,7 +126,13 @@ def _white_box(
 
 
 def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[float]) -> tuple[nn.Module, InputSpec]:
+    if is_hub(text):
+        from assay.subjects.sources.hub import build
+
+        return build(text, data, mean, std)
     name, at, file = text.partition("@")
+    if not at and (own := python_file(name)) is not None:
+        return _with_own_weights(text, own, data, mean, std)
     if not at or not file:
         raise UsageError(f"{text!r} names no weights; write {name}@weights.safetensors (assay train makes them)")
     path = Path(file)
@@ -133,6 +156,17 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
     elif meta.get("mean"):
         log.warning("%s has a normalisation of its own, which --mean and --std replace", path)
     return normalised(net, spec, mean, std), spec
+
+
+def _with_own_weights(
+    text: str, place: tuple[Path, str], data: Data | None, mean: Sequence[float], std: Sequence[float]
+) -> tuple[nn.Module, InputSpec]:
+    """A net that the user's function gives with its weights in it."""
+    net = user_net(*place)
+    if data is None:
+        raise UsageError(f"{text} does not say what inputs it takes; give the data too (data=… or --data)")
+    log.info("%s names no weights: those that the function gives the net are tested", text)
+    return normalised(net, data.spec, mean, std), data.spec
 
 
 def user_net(path: Path, function: str) -> nn.Module:
@@ -199,7 +233,7 @@ def trained_with(model: str) -> tuple[Step, ...] | None:
 
 def _told_attacks(model: str) -> tuple[Step, ...] | None:
     """The attacks that a checkpoint says it was trained with."""
-    _, _, file = model.partition("@")
+    _, file = split_weights(model)
     told = checkpoint.read_meta(Path(file)).get("training", {}) if file else {}
     if not isinstance(told, dict) or not isinstance(told.get("trainer"), str):
         return None

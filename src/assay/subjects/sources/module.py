@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -35,8 +36,13 @@ class Normalised(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         view = (1, -1, *([1] * (x.dim() - 2)))
-        out: Tensor = self.net((x - self.mean.view(view).to(x.dtype)) / self.std.view(view).to(x.dtype))
-        return out
+        return scores_in(self.net((x - self.mean.view(view).to(x.dtype)) / self.std.view(view).to(x.dtype)))
+
+
+def scores_in(out: Any) -> Tensor:
+    """The scores of an answer: itself, or the ``logits`` of an object that holds them, as those of transformers do."""
+    scores: Tensor = out if isinstance(out, Tensor) else getattr(out, "logits", out)
+    return scores
 
 
 def normalised(net: nn.Module, spec: InputSpec, mean: Sequence[float], std: Sequence[float]) -> nn.Module:
@@ -92,7 +98,7 @@ class ModuleTarget:
         """What the net says; an error of its own is the model's failure, not ours."""
         try:
             if deadline.limit() is None:
-                out: Tensor = self.module(x.clone())  # nets normalise in place: the case must stay what it is
+                out = scores_in(self.module(x.clone()))  # nets normalise in place: the case must stay what it is
             else:
                 out = deadline.in_time(lambda: self._waited_for(x.clone()))
         except AssayError:  # what looks at its layers has something to say
@@ -101,6 +107,9 @@ class ModuleTarget:
             # Too little memory is for who chose the batch, a missing forward derivative for who asked for one.
             if is_out_of_memory(error) or forward_ad.unpack_dual(x).tangent is not None:
                 raise
+            known = self.answers or len(self.spec.classes)
+            if not len(x) and known:  # many nets cannot reshape nothing, and what they would say of it is known
+                return x.flatten(1)[:, :1].expand(-1, known)
             raise ModelFailed(raised(error)) from error
         except SystemExit as left:  # its exit code would be taken for ours
             raise ModelFailed(f"the model called exit({left.code})") from left
@@ -115,7 +124,7 @@ class ModuleTarget:
 
     def _waited_for(self, x: Tensor) -> Tensor:
         """The same when the device has done it, where it may be asked: a graph under record must not wait."""
-        out: Tensor = self.module(x)
+        out = scores_in(self.module(x))
         if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(self.device)
         return out

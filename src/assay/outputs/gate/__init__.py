@@ -1,0 +1,1 @@
+"""The result of a gate in the formats that CI systems read."""

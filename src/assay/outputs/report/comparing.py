@@ -1,0 +1,83 @@
+"""What comparisons of all kinds of runs share: groups of runs that may stand beside each other, and honest ranks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from assay.core.store import Store
+from assay.outputs.report.parts import Cell, Note, Section, Table, Tone
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run under the name that tells it from the others."""
+
+    name: str
+    store: Store
+
+
+@dataclass(slots=True)
+class Compared:
+    """What runs of one kind say beside each other."""
+
+    verdict: str = ""
+    tone: Tone = ""
+    sections: list[Section] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)  # for JSON
+    unlike: list[dict[str, Any]] = field(default_factory=list)  # pairs of runs and in what they differ
+
+
+def grouped(items: Sequence[T], differ: Callable[[T, T], Sequence[str]]) -> list[list[T]]:
+    """Groups whose members differ from the first of them in nothing that counts, in the order given."""
+    groups: list[list[T]] = []
+    for item in items:
+        home = next((group for group in groups if not differ(group[0], item)), None)
+        if home is None:
+            groups.append([item])
+        else:
+            home.append(item)
+    return groups
+
+
+def ranks(names: Sequence[str], surely: Callable[[str, str], bool]) -> dict[str, int]:
+    """The rank of each: 1 and how many are ``surely`` better than it.
+
+    >>> ranks(["a", "b", "c"], lambda one, other: one == "a" and other == "c")
+    {'a': 1, 'b': 1, 'c': 2}
+    """
+    return {name: 1 + sum(surely(other, name) for other in names if other != name) for name in names}
+
+
+def side_by_side(names: Sequence[str], rows: Mapping[str, Sequence[Any]], note: str = "") -> Table:
+    """Facts of several runs in columns; what is not the same in all is marked."""
+    made: list[tuple[Cell | str, ...]] = []
+    for what, values in rows.items():
+        texts = ["–" if value is None else str(value) for value in values]
+        tone: Tone = "" if len(set(texts)) == 1 else "warning"
+        mark = "" if len(set(texts)) == 1 else " (differs)"
+        made.append((f"{what}{mark}", *(Cell(text, tone=tone) for text in texts)))
+    return Table(("protocol", *names), tuple(made), note=note)
+
+
+def refused(pairs: Sequence[tuple[str, str, Sequence[str]]], what: str) -> list[Note]:
+    """Why runs are not ranked beside each other."""
+    return [
+        Note(f"Not ranked: {one} and {other} were {what} under unlike conditions: {'; '.join(unlike)}.", "warning")
+        for one, other, unlike in pairs
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def points(value: float) -> str:
+    """A difference of shares, in points, without a minus before zero."""
+    return f"{round(100 * value, 1) + 0.0:+.1f}"

@@ -1,0 +1,90 @@
+"""The status screen in a real terminal: what a person sees, and what is left of it when the command has ended."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+import small
+from terminal import Glass, Terminal
+
+LEFT = re.compile(r"run time|━|Ctrl-C finishes")
+
+
+def painted(glass: Glass) -> bool:
+    return "run time" in glass.text and re.search(r"cases +[1-9]", glass.text) is not None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small.prepare(tmp_path)
+    return tmp_path
+
+
+def fuzz(*more: str) -> list[str]:
+    return ["fuzz", small.MODEL, "--data", "seeds.npz", "--recipe", "noise", "--eps", "0.3", "--run", "r", *more]
+
+
+def test_a_frame_while_it_runs_and_nothing_of_it_afterwards(folder: Path) -> None:
+    terminal = Terminal(*fuzz("--time", "2s"), cwd=folder)
+    glass = terminal.until(painted)
+    frame = glass.text
+    assert "assay fuzz" in frame
+    assert "of 2.0s" in frame
+    assert glass.cursor
+    assert terminal.wait() == 0
+    assert glass.cursor
+    assert not LEFT.search(glass.text), glass.text
+    assert "next: assay report r" in glass.text
+    assert max(shown.count("run time") for shown in terminal.frames) == 1, "painted over itself"
+    assert "\x1b[?1049h" not in terminal.raw, "what was said before stays on the screen"
+
+
+def test_ctrl_c_leaves_a_clean_terminal_and_a_run_to_go_on_with(folder: Path) -> None:
+    terminal = Terminal(*fuzz("--time", "60s"), env={"NO_COLOR": "1"}, cwd=folder)
+    terminal.until(painted)
+    terminal.type("\x03")
+    assert terminal.wait() == 2
+    assert terminal.glass.cursor
+    assert terminal.glass.colours == 0, "NO_COLOR"
+    assert not LEFT.search(terminal.glass.text), terminal.glass.text
+    assert "interrupted; what is done is kept" in terminal.glass.text
+    told = json.loads((folder / "runs" / "r" / "stats.json").read_text())
+    assert told["interrupted"]
+
+
+def test_a_kill_leaves_the_cursor(folder: Path) -> None:
+    terminal = Terminal(*fuzz("--time", "60s"), cwd=folder)
+    terminal.until(painted)
+    terminal.kill(signal.SIGKILL)
+    assert terminal.wait() == -signal.SIGKILL
+    assert terminal.glass.cursor
+
+
+def test_resizing_breaks_nothing(folder: Path) -> None:
+    terminal = Terminal(*fuzz("--time", "60s"), columns=120, rows=30, cwd=folder)
+    terminal.until(painted)
+    for columns, rows in ((50, 12), (30, 6), (110, 40)):
+        terminal.resize(columns, rows)
+        start = len(terminal.frames)
+        terminal.until(lambda _, start=start: len(terminal.frames) > start + 3)  # type: ignore[misc]  # a default
+    last = terminal.until(painted).text
+    assert last.count("run time") == 1
+    terminal.type("\x03")
+    assert terminal.wait() == 2
+    assert "run time" not in terminal.glass.text.splitlines()[-1]
+
+
+def test_watching_from_another_terminal(folder: Path) -> None:
+    worker = Terminal(*fuzz("--time", "60s"), cwd=folder)
+    worker.until(painted)
+    watcher = Terminal("status", "r", "--watch", cwd=folder)
+    watcher.until(painted)
+    watcher.type("\x03")
+    assert watcher.wait() == 0
+    assert not LEFT.search(watcher.glass.text), watcher.glass.text
+    assert "│ alive" in watcher.glass.text
+    worker.type("\x03")
+    assert worker.wait() == 2
