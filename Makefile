@@ -47,8 +47,8 @@ test-extras: $(VENV)/.extras ## the report in a browser, trackers, hubs, trainin
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile tests/browser tests/extras tests/docs
 
 docs: $(VENV)/.extras ## the documentation site in site/
-	$(BIN)/python tools/docs.py
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m tools.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 faults: $(READY) ## kills, full disks, hostile files, unruly models: the long tests, in real processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults

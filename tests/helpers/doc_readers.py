@@ -37,6 +37,7 @@ SLICED = {"eval": 20, "transfer": 12, "coverage": 60, "prioritise": 120}  # inpu
 QUICK = r"\1(start=20, rounds=1, check=100)"  # of methods that train a stand-in
 DIGITS_EPOCHS = 8  # seconds, and a net worth testing
 SECONDS = 300.0
+PAGE = "page"  # the module that the Python of a page is in
 
 
 class Reader:
@@ -44,10 +45,9 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.names: dict[str, Any] = {"__name__": "page"}
+        self.names: dict[str, Any] = {"__name__": PAGE}
         self.skipped: list[str] = []
         self.ran = 0
-        self._registered = dict(registry._runtime)
         self._served: list[subprocess.Popen[bytes]] = []
         self._ports: dict[str, str] = {}
 
@@ -103,7 +103,8 @@ class Reader:
         shown = self._local(line)
         env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(["bash", "-c", shown], capture_output=True, env=env, timeout=SECONDS, cwd=self.folder)
-        assert done.returncode == 0, f"{place}: {line}\nexit {done.returncode}\n{done.stderr.decode()[-2000:]}"
+        told = (done.stdout + done.stderr).decode()[-3000:]
+        assert done.returncode == 0, f"{place}: {line}\nexit {done.returncode}\n{told}"
 
     def _serve(self, place: str, words: list[str]) -> None:
         """A service in the background, at a port that is free."""
@@ -132,8 +133,8 @@ class Reader:
 
     def close(self) -> None:
         """Services end, and what a page registered is forgotten."""
-        registry._runtime.clear()
-        registry._runtime.update(self._registered)
+        for key in [key for key, (entry, _) in registry._runtime.items() if entry.module == PAGE]:
+            del registry._runtime[key]
         for process in self._served:
             process.terminate()
             process.wait(30)

@@ -59,8 +59,39 @@ def _command(kind: str, entry: Entry) -> str:
     return _exceptions(kind, name) or made[kind]
 
 
+_MINED = f"{FUZZ} --recipe twinfuzz --eps 0.1"
+_NEAR = f"{_MINED} --set 'seeds=attacked(model=both, count=5000), {{}}(keep=0.6), agreed(on=error)'"
+# Names that ask for company: another model, a criterion, a recipe that is made for them.
+_IN_COMPANY = {
+    ("suite", "seen"): f"assay eval {MODEL} --data '{DATA}[:20]' --suite seen --seen pgd --eps 0.1",
+    ("score", "mc_dropout"): "assay prioritise vgg16@weights.safetensors --pool cifar10/test --by mc_dropout -k 50",
+    ("oracle", "agreed"): f"{_MINED} --set oracle=agreed",
+    ("oracle", "leaves"): f"{_MINED} --set oracle=leaves",
+    ("oracle", "leaves_wrong"): _MINED,
+    ("oracle", "disagree"): f"{FUZZ} --recipe deepxplore{_WITH['deepxplore']}",
+    ("oracle", "regressed"): f"{FUZZ} --recipe regression{_WITH['regression']} --set oracle.lead=0.2",
+    ("filter", "gains"): f"{FUZZ} --recipe robot --set coverage=nc --set 'keep=gains(least=0.0)'",
+    ("filter", "rises"): f"{FUZZ} --recipe robot --set 'keep=rises(score=fol)'",
+    ("filter", "below"): f"{FUZZ} --recipe robot --set 'keep=below(score=fol, level=1e-18)'",
+    ("filter", "outdoes"): f"{FUZZ} --recipe cagfuzz --set 'keep=outdoes(score=active)'",
+    ("filter", "similar"): f"{FUZZ} --recipe cagfuzz --set valid.similar.least=0.95",
+    ("filter", "few_or_small"): f"{FUZZ} --recipe deephunter --set 'valid=few_or_small(alpha=0.02)'",
+    ("filter", "tenengrad"): f"{FUZZ} --recipe robot --set 'valid=tenengrad(most=1200.0)'",
+    **{("filter", name): _NEAR.format(name) for name in ("close", "quality", "ssim")},
+    ("seeder", "agreed"): f"{FUZZ} --recipe deepxplore{_WITH['deepxplore']}",
+    ("mutator", "nearest"): f"{FUZZ} --recipe cagfuzz --set mutate.candidates=20",
+    ("mutator", "cyclegan"): f"{FUZZ} --recipe cagfuzz --set mutate.of.epochs=16",
+    ("mutator", "noise_as"): f"{FUZZ} --recipe cagfuzz-noise",
+    ("mutator", "fgsm_as"): f"{FUZZ} --recipe cagfuzz-fgsm",
+    ("mutator", "constrained"): f"{FUZZ} --recipe deepxplore{_WITH['deepxplore']} --set mutate.kind=occl",
+    ("mutator", "transform"): f"{FUZZ} --recipe deephunter --set mutate.tries=20",
+}
+
+
 def _exceptions(kind: str, name: str) -> str:
     """Names that are for one use only."""
+    if (kind, name) in _IN_COMPANY:
+        return _IN_COMPANY[kind, name]
     if (kind, name) == ("trainer", "resistant") or name.startswith("dare"):
         recipe = "twinfuzz" if name == "resistant" else name.replace("_", "-")
         if kind == "trainer" or kind == "recipe":

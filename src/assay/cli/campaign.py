@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.cli.configured import NEVER
 from assay.cli.options import settings
+from assay.core import trust
 from assay.core.command import TABLE
 from assay.core.errors import UsageError
 from assay.core.specs import did_you_mean, step
@@ -102,12 +103,16 @@ def read(file: str, verb: str, verbs: Collection[str]) -> File:
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = path.read_bytes()
+        tables = tomllib.loads(content.decode())
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a bare ValueError
         raise UsageError(f"{file} is not valid TOML: {error}") from error
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {name} must stand in a table, such as [run]")
+    trust.check_config(path, content, tables)
     kind = tables.get("run", {}).get("kind")
     if kind is not None and (kind != "fuzz" or verb != "fuzz"):
         tables = _command_of(tables, str(kind), verb, file)

@@ -259,8 +259,9 @@ def _settle(store: Store, config: Config, environment: Mapping[str, Any]) -> Non
         _check_same(store.name, was, config)
     if store.lines:
         _logger.info("run %s is continued after %d commits", store.name, len(store.lines))
-    text = toml.dumps(config).encode()
-    _put(campaign, sealed_text(text))
+    text = sealed_text(toml.dumps(config).encode())
+    _put(campaign, text)
+    trust.remember_config(text, config)
     if not (path / "environment.json").exists() or not store.lines:
         _put(path / "environment.json", sealed_json(environment))
     if not store.lines:

@@ -22,6 +22,8 @@ log = logging.getLogger("assay")
 _FILE = re.compile(r"([^\s(,=\"']*)\.py:")  # where a text names a Python file, and what stands before
 _SOURCE = re.compile(r"\s*(cmd|call|https?|hf|timm|torchvision):", re.IGNORECASE)
 
+_WRITES = ("log", "out", "history", "junit", "sarif", "markdown")  # options that name files or trackers
+
 _named_by: ContextVar[Callable[[str], None] | None] = ContextVar("named_by", default=None)
 _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
 _remote_code: ContextVar[bool] = ContextVar("remote_code", default=False)
@@ -83,12 +85,35 @@ def remember(begin: Line) -> None:
     """Note that a command of this user named what the run names. Most runs name nothing of the kind."""
     if not any(map(_is_code, _texts(begin.meta))):
         return
-    place = _place(begin)
+    _note(_place(begin))
+
+
+def _note(place: Path) -> None:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
     except OSError as error:
         log.warning("cannot note in %s that this run is yours: %s", place.parent, error.strerror)
+
+
+def remember_config(content: bytes, config: Mapping[str, Any]) -> None:
+    """Note that a command of this user wrote the ``campaign.toml`` with that content, where it names such things."""
+    if _reaches_out(config):
+        _note(_config_place(content, config))
+
+
+def check_config(path: Path, content: bytes, config: Mapping[str, Any]) -> None:
+    """Refuse the configuration of a run folder that came from somewhere else, where it names code or addresses to use
+    or files to write. One that lies elsewhere is the user's own text.
+    """
+    if not (path.parent / "journal.jsonl").exists() or not _reaches_out(config):
+        return
+    if not _trusting.get() and not _config_place(content, config).is_file():
+        raise UsageError(
+            f"{path} is of a run that no command of yours made in this folder (none is noted in the cache), and it "
+            "names code or an address to use, or a file to write: nothing of it is done. Where the run is yours, go to "
+            "the folder where you made it; else look at what it names, copy it to a file of your own and give that"
+        )
 
 
 def is_own(begin: Line) -> bool:
@@ -103,11 +128,27 @@ def _are_own(begins: Sequence[Line]) -> bool:
 
 
 def _place(begin: Line) -> Path:
+    return _noted(begin.encode(), begin.meta)
+
+
+def _config_place(content: bytes, config: Mapping[str, Any]) -> Path:
+    return _noted(b"campaign.toml\n" + content, config)
+
+
+def _noted(content: bytes, told: Any) -> Path:
     # Relative names mean other files elsewhere: such a run is one's own in the folder it was made in only.
     from assay.core.cache import cache_folder  # which knows torch; whoever only looks at runs does without
 
-    here = str(Path.cwd()) if any(map(_is_relative, _texts(begin.meta))) else ""
-    return cache_folder() / "own-runs" / sha256(begin.encode() + here.encode("utf-8", "surrogateescape"))
+    here = str(Path.cwd()) if any(map(_is_relative, _texts(told))) else ""
+    return cache_folder() / "own-runs" / sha256(content + here.encode("utf-8", "surrogateescape"))
+
+
+def _reaches_out(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration names code, an address, or a place where the command would write."""
+    if any(map(_is_code, _texts(config))):
+        return True
+    tables = (table for table in config.values() if isinstance(table, Mapping))
+    return any(key in _WRITES and value for table in tables for key, value in table.items())
 
 
 def _is_code(text: str) -> bool:
