@@ -41,10 +41,10 @@ lint: $(READY)   ## ruff and mypy, strict
 	$(BIN)/mypy
 
 test: lint       ## what CI runs: lint, types and every fast test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow" --ignore tests/browser --ignore tests/extras --ignore tests/docs
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow" --durations=15 --ignore tests/browser --ignore tests/extras
 
 test-extras: $(VENV)/.extras ## the report in a browser, trackers, hubs, training libraries, every block of the docs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile tests/browser tests/extras tests/docs
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile tests/browser tests/extras
 
 docs: $(VENV)/.extras ## the documentation site in site/
 	$(BIN)/python -m tools.docs

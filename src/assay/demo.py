@@ -120,7 +120,7 @@ def _tuned(plain: Target, data: Splits, extra: Cases, seed: int) -> Target:
     trainer = bind("trainer", "plain", PLAN | {"lr": 5e-4})
     rng = Stream(seed, ("demo", "tune"))
     module = trainer(module_of(plain), data, extra, rng=rng, watch=Unwatched())
-    return load_target(module, data=data.part("train"))
+    return load_target(module.eval(), data=data.part("train"))
 
 
 def _table(models: dict[str, Target], results: dict[str, Evaluation], check: Cases) -> dict[str, dict[str, Share]]:

@@ -97,22 +97,23 @@ class Subject:
         """
         __tracebackhide__ = True
         asked = {"suite": suite, "eps": eps, "norm": norm, "baseline": baseline, "confidence": confidence}
-        gate = self._gate(requirement, {**asked, "decide": decide, "time": time, "ignore": tuple(ignore) or None})
+        asked |= {"decide": decide, "time": time, "ignore": tuple(ignore) or None}
+        given = {**self.defaults, **{name: value for name, value in asked.items() if value is not None}}
+        given.setdefault("time", _setting(self.node.config, "time") or None)
+        gate = self._gate(requirement, given)
         for row in gate.rows:
             self.node.user_properties.append((_TOLD, f"{row.status:10} {row.clause}: {row.message}"))
         if not gate.met:
-            raise AssertionError(self._why(gate))
+            raise AssertionError(self._why(gate, given))
         return gate
 
-    def _gate(self, requirement: str, asked: dict[str, Any]) -> "Gate":
+    def _gate(self, requirement: str, given: dict[str, Any]) -> "Gate":
         __tracebackhide__ = True
         from assay.core.errors import AssayError
         from assay.engines.gate import check
 
         config = self.node.config
-        given = {**self.defaults, **{name: value for name, value in asked.items() if value is not None}}
-        given.setdefault("time", _setting(config, "time") or None)
-        given.setdefault("device", _setting(config, "device") or "auto")
+        given = {"device": _setting(config, "device") or "auto", **given}
         try:
             return check(
                 self.model,
@@ -135,29 +136,25 @@ class Subject:
         worker = getattr(self.node.config, "workerinput", {}).get("workerid")
         return f"{base}-{worker}" if worker else base
 
-    def _why(self, gate: "Gate") -> str:
+    def _why(self, gate: "Gate", given: dict[str, Any]) -> str:
         lines = [f"{gate.requirement} is not met by {gate.subject}{_on(gate)}"]
         lines += [f"  {row.status}: {row.message}" for row in gate.rows if not row.met]
         lines += [f"  UNRELIABLE ({warning['name']}): {warning['message']}" for warning in gate.warnings]
         if not gate.complete:
             lines.append(f"  the time ended after {gate.protocol.get('n')} inputs")
-        return "\n".join([*lines, *(f"  {line}" for line in self._next(gate))])
+        return "\n".join([*lines, *(f"  {line}" for line in self._next(gate, given))])
 
-    def _next(self, gate: "Gate") -> Iterator[str]:
+    def _next(self, gate: "Gate", given: dict[str, Any]) -> Iterator[str]:
         """How to look at single failures."""
         if gate.run is not None:
             one = next((failure.id for failure in gate.failures if failure.kind == "robust"), "")
             yield f"look: assay report {shlex.quote(gate.run)}"
             if one:
                 yield f"replay one: assay replay {shlex.quote(gate.run)} {one}"
-        elif isinstance(self.model, str) and isinstance(self.data, str):
-            told = gate.protocol
-            ball = "" if told.get("eps") is None else f" --eps {told['eps']:g} --norm {told['norm']}"
-            require = shlex.quote(gate.requirement)
-            places = f"{shlex.quote(self.model)} --data {shlex.quote(self.data)}"
-            yield f"keep what fails: assay check {places}{ball} --require {require} --save NAME; then assay replay NAME"
-        else:
-            yield "keep what fails: pytest --assay-save NAME; then assay replay NAME"
+            return
+        same = _command({"": self.model, "data": self.data, "require": gate.requirement, **given})
+        again = same or f"pytest {shlex.quote(self.node.nodeid)} --assay-save NAME"
+        yield f"keep what fails: {again}; then assay replay NAME"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -174,6 +171,20 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_sep("=", "robustness (assay)")
         for text, test in told:
             terminalreporter.write_line(f"{_plain(text)}  [{test}]")
+
+
+def _command(given: dict[str, Any]) -> str:
+    """The command line that measures the same, and keeps it; "" where something is an object that has no text."""
+    words = ["assay", "check"]
+    for name, value in given.items():
+        if value is None or value == () or (name == "seed" and not value):
+            continue
+        if not isinstance(value, str | int | float | tuple):
+            return ""
+        parts = [str(part) for part in value] if isinstance(value, tuple) else [str(value)]
+        for text in parts if name == "ignore" else [",".join(parts)]:
+            words += [f"--{name}", text] if name else [text]
+    return shlex.join([*words, "--save", "NAME"])
 
 
 def _on(gate: "Gate") -> str:

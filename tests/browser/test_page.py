@@ -111,8 +111,21 @@ def test_a_phone_needs_no_scrolling_sideways(page: Path, open_page: Open, width:
         ".filter(([, box]) => box.height < 24 && box.width < 24).map(([text]) => text)",
     )
     assert [text for text in small if 'type="checkbox"' not in text] == []
+    heights = opened.tab.eval_on_selector_all(
+        ".drawing svg text", "all => all.filter(e => e.textContent).map(e => e.getBoundingClientRect().height)"
+    )
+    assert heights
+    assert min(heights) >= 9, "drawings are scrolled, not made too small to read"
     opened.tab.locator("#filters").scroll_into_view_if_needed()
     opened.picture(f"phone-{width}")
+
+
+def test_short_numbers_stay_on_one_line(page: Path, open_page: Open) -> None:
+    opened = open_page(page, width=1280, height=800)
+    styles = opened.tab.eval_on_selector_all(
+        "table.few td.short", "all => all.map(e => getComputedStyle(e).whiteSpace)"
+    )
+    assert set(styles) == {"nowrap"}
 
 
 def test_paper_has_the_cards_and_none_of_the_controls(page: Path, open_page: Open) -> None:

@@ -155,7 +155,7 @@ def test_wrong_data_names(verb: str, data: str, words: list[str], digits_model: 
             ["mean and std need one value each, or one a channel (1)", "[0.5, 0.5]"],
         ),
         (["--eps", "0.1", "--device", "tpu"], ["unknown device 'tpu'", "use auto, cpu, cuda or cuda:1"]),
-        (["--eps", "0.1", "--size", "8"], ["--size is for image folders", "'digits'"]),
+        (["--eps", "0.1", "--size", "8"], ["--size is for image folders", "'digits/test[:40]'"]),
         (["--eps", "0.1", "--save", "../up"], ["run name '../up' is not a plain name", "use letters, digits"]),
         (["--eps", "0.1", "--static-from", "lenet6@x"], ["no such checkpoint: x"]),
         (["--eps", "0.1", "--batch", "0"], ["--batch"]),

@@ -80,6 +80,14 @@ def test_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"name": "steps", "type": "int", "default": "40"} in pgd["parameters"]
     assert "fashion-mnist" in out_of(["list", "data"], capsys)
     assert "pgd" in out_of(["list", "attacks"], capsys), "the plural does as well"
+    assert [
+        e["name"] for e in json.loads(out_of(["list", "attack", "pgd", "apgd-ce", "--json"], capsys))["attack"]
+    ] == [
+        "pgd",
+        "apgd_ce",
+    ]
+    assert run(["list", "attack", "pdg"]) == 4
+    assert "no attack 'pdg'; did you mean 'pgd'?" in capsys.readouterr().err
 
 
 def test_env_tells_versions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +106,10 @@ def test_demo_shows_the_whole_way(capsys: pytest.CaptureFixture[str]) -> None:
     page = Path(told["report"]).read_text()
     assert "Before and after" in page
     assert len(data_of(Path(told["report"]))["cards"]) > 10
-    second = json.loads(out_of(["demo", "--json"], capsys))
+    assert run(["demo", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "warning" not in err, "nothing to puzzle over in a first look"
+    second = json.loads(out)
     assert second["run"] != told["run"], "nothing is overwritten"
 
 
@@ -151,7 +162,7 @@ def test_the_readme_tells_the_truth(digits_weights: Path, tmp_path: Path) -> Non
     import shutil
 
     text = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "import assay" in block)
     shutil.copy(digits_weights, tmp_path / "digits.safetensors")
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

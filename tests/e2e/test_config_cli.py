@@ -130,6 +130,9 @@ def test_the_file_of_a_prioritisation_repeats_it(digits_model: str, capsys: pyte
         ("[eval]\ntrust-run = true\n", "for the command line only: --trust-run"),
         ("[eval\n", "not valid TOML"),
         ("[recipe]\nmutate = 3\n", "mutate in [recipe] cannot be 3"),
+        ("[eval]\nseed = 0x" + "f" * 6000 + "\n", "seed is too large a number, of 24000 bits"),
+        ("[eval]\nseed = " + "9" * 5000 + "\n", "not valid TOML"),
+        ("[fuzz.set]\n'schedule.steps' = 1979-05-27\n", "schedule.steps cannot be 1979-05-27, a date or a time"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,3 +158,74 @@ def test_every_verb_has_the_options() -> None:
 
     for name, verb in _command().commands.items():
         assert {"config", "show_config"} <= {parameter.name for parameter in verb.params}, name
+
+
+CASES = "digits/test[:8]"
+NET = """
+from pathlib import Path
+from torch import nn
+
+def net():
+    Path("ran").touch()
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
+
+
+@pytest.fixture
+def of_code(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of one's own that names a Python file."""
+    from safetensors.torch import save_file
+    from torch import nn
+
+    monkeypatch.setenv("ASSAY_CACHE", "cache")
+    Path("net.py").write_text(NET)
+    save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), "w.safetensors")
+    model = ["net.py:net@w.safetensors", "--data", CASES]
+    assert run(["eval", *model, "--suite", "fgsm", "--eps", "0.1", "--save", "a", "--json"]) == 0
+    Path("ran").unlink()
+    return Path("runs/a")
+
+
+def test_the_file_of_ones_own_run_may_name_code(of_code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out_of(["eval", "--config", str(of_code), "--json"], capsys)
+    assert Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [("net.py:net", "./net.py:net"), ('suite = "fgsm"', 'suite = "fgsm"\nlog = "jsonl:told"'), ("", "")]
+)
+def test_the_file_of_a_run_from_elsewhere_runs_no_code_and_writes_nothing(
+    of_code: Path, was: str, now: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = of_code / "campaign.toml"
+    file.write_text(file.read_text().replace(was, now))
+    if not was:  # as it is, from another machine
+        monkeypatch.setenv("ASSAY_CACHE", "other-cache")
+    assert "no command of yours made" in refused(["eval", "--config", str(of_code), "--json"], capsys)
+    assert "no command of yours made" in refused(["eval", "--config", str(file), "--show-config"], capsys)
+    assert not Path("ran").exists()
+    assert not Path("told").exists()
+    Path("mine.toml").write_bytes(file.read_bytes())  # looked at and copied: the user's own text
+    out_of(["eval", "--config", "mine.toml", "--json"], capsys)
+    assert Path("ran").exists()
+
+
+def test_an_older_run_of_ones_own_is_known_by_its_first_line(
+    of_code: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assay.core import trust
+    from assay.core.store import read
+
+    monkeypatch.setenv("ASSAY_CACHE", "other-cache")
+    trust.remember(read(of_code).lines[0])  # the way it was noted before
+    file = of_code / "campaign.toml"
+    told = file.read_text()
+    file.write_text(told.partition("[command]")[0])
+    assert "no command line made" in refused(["eval", "--config", str(of_code)], capsys)  # its own words, no other
+    file.write_text(told)
+    assert "no command of yours made" in refused(["eval", "--config", str(of_code)], capsys)
+
+
+def test_a_token_is_not_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_TOKEN", "sesame")
+    assert "sesame" not in out_of(["serve", "lenet5@w.safetensors", "--show-config"], capsys)

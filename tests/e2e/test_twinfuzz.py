@@ -70,9 +70,10 @@ def test_fuzz_status_report_select_export(
         assert f"of 300: {chain}" in text
         assert f"ssim {told['seeding']['levels']['ssim']:.3f}" in text
         assert str(told["opinions"]["leaves"]) in text
-    assert f"The resistant model fails on <strong>{told['failures']}</strong> cases" in page
-    assert f"Tested <code>{resistant}</code>, vulnerable model <code>{digits_model}</code>" in page
-    assert "; the vulnerable model says " in page
+    assert f"The resistant model fails on {told['failures']} cases" in page
+    assert resistant in page
+    assert digits_model in page
+    assert "the vulnerable model says " in page
     assert "by others" not in page
     assert "stands for it" not in page
     scores = ", ".join(f"{name} {score:.3g}" for name, score in told["quality"]["scores"].items())
@@ -94,7 +95,7 @@ def test_a_built_one_lies_in_the_run_and_can_be_used(
     assert status["models"]["tested"] == f"resistant model built from {digits_model}"
     page = Path(json.loads(out_of(["report", str(built), "--json"], capsys))["report"]).read_text()
     assert "Failures" in page
-    assert f"<code>resistant model built from {digits_model}</code>" in page
+    assert f"resistant model built from {digits_model}" in page
     write = ["export", str(built), "--to", "npz", "--out", "all.npz", "--json"]
     assert json.loads(out_of(write, capsys))["cases"] == json.loads((built / "stats.json").read_text())["failures"]
     result = json.loads(out_of(["eval", resistant, "--data", "all.npz", "--eps", "0.01", "--json"], capsys))

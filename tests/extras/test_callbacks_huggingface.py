@@ -126,7 +126,7 @@ def test_a_residual_net_is_left_as_it_was() -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     grads = {name: None if p.grad is None else p.grad.clone() for name, p in net.named_parameters()}
     state = torch.random.get_rng_state()
-    numbers = RobustnessCallback("digits/test", eps=0.1, n=30, suite="fgsm").measuring.measure(net, 1)
+    numbers = RobustnessCallback("digits/test", eps=0.1, n=30, suite="fgsm").measure(net, 1)
     assert numbers["assay/n"] == 30
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(module.training for module in net.modules())

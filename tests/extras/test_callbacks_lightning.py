@@ -136,6 +136,6 @@ def test_cases_of_the_users_own(linear_target: Any) -> None:
     target = linear_target()
     x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     watch = RobustnessCallback((x, target(x).argmax(1)), eps=0.05, suite="fgsm")
-    numbers = watch.measuring.measure(target.module, 1)
+    numbers = watch.measure(target.module, 1)
     assert numbers["assay/clean"] == 1
     assert numbers["assay/n"] == 30

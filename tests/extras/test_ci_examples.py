@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,51 @@ def test_the_workflow_is_one_and_its_command_is_ours() -> None:
     assert all("if" in step for step in steps if "upload" in step.get("uses", "")), "also where the gate failed"
     files = {word for word in shlex.split(gate) if word.startswith("gate.")}
     assert files == {step["with"].get("path") or step["with"]["sarif_file"] for step in steps if "if" in step}
+
+
+def test_the_workflow_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a repository whose second commit has a net of other layers: the old one is built by its own code."""
+    import numpy
+    import torch
+    from safetensors.torch import save_file
+
+    def commit(*layers: str) -> None:
+        scope: dict[str, object] = {}
+        made = f"nn.Sequential(nn.Flatten(), {', '.join(layers)})"
+        (tmp_path / "model.py").write_text(f"from torch import nn\n\n\ndef net():\n    return {made}\n")
+        exec((tmp_path / "model.py").read_text(), scope)
+        save_file(scope["net"]().state_dict(), tmp_path / "weights.safetensors")  # type: ignore[operator]
+        git("add", "-A")
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a net")
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], check=True, cwd=tmp_path, capture_output=True)
+
+    x = torch.rand(40, 1, 5, 5)
+    numpy.savez(tmp_path / "data.npz", x=x.numpy(), y=(torch.arange(40) % 2).numpy())
+    git("init", "-q")
+    commit("nn.Linear(25, 2)")
+    commit("nn.Linear(25, 8)", "nn.ReLU()", "nn.Linear(8, 2)")
+    workflow = yaml.safe_load((HERE / "github.yml").read_text())
+    monkeypatch.setenv("MODEL", workflow["env"]["MODEL"])
+    monkeypatch.setenv("DATA", "data.npz")
+    monkeypatch.setenv("REQUIRE", "clean>=0, clean_drop<=1, robust>=0")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    named = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if "name" in step]
+    for line in named:
+        done = subprocess.run(["bash", "-e", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path)
+        # Nets that have learned nothing are unreliable: the gate says so by its own code, and not that it cannot.
+        assert done.returncode == (1 if line.startswith("assay") else 0), done.stderr
+    assert "old/model.py:net@old/weights.safetensors" in done.stdout
+    assert (tmp_path / "gate.xml").is_file()
+    assert (tmp_path / "gate.sarif").is_file()
+    assert "clean_drop" in (tmp_path / "summary.md").read_text()
+
+
+def test_the_workflow_installs_no_stranger() -> None:
+    """The name on the package registry is not ours."""
+    assert not re.search(r"pip install ['\"]?assay\b", (HERE / "github.yml").read_text())
 
 
 def test_the_script_asks_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,25 @@ def test_images_that_cannot_be_read_are_left_out_and_told(
     assert "row 2: it names a file that is not of the set" in caplog.text
 
 
+def test_a_set_in_a_folder_reads_no_file_outside_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import datasets
+
+    picture(0).save(tmp_path / "private.png")
+    (tmp_path / "d").mkdir()
+    picture(1).save(tmp_path / "d" / "own.png")
+    paths = [str(tmp_path / "d" / "own.png"), str(tmp_path / "private.png"), str(tmp_path / "d" / ".." / "private.png")]
+    table = datasets.Dataset.from_dict(
+        {"image": [{"bytes": None, "path": path} for path in paths], "label": [0, 1, 2]},
+        features=datasets.Features(
+            {"image": datasets.Image(decode=False), "label": datasets.ClassLabel(names=list(ANIMALS))}
+        ),
+    )
+    table.to_parquet(str(tmp_path / "d" / "test-00000-of-00001.parquet"))
+    data = load_data(f"hf:{tmp_path / 'd'}/test")
+    assert data.cases.origin.tolist() == [0]
+    assert caplog.text.count("it names a file that is not of the set") == 2
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -158,12 +158,15 @@ def test_data_of_another_size_are_told(hub: FakeHub, net: Any, caplog: pytest.Lo
         ("timm:test_resnet@none.safetensors", "no such checkpoint"),
         ("timm:", "names no model"),
         ("timm:./none", "holds no config.json"),
+        ("timm:./odd", "cannot be built: AttributeError"),
     ],
 )
 def test_what_cannot_be_loaded_is_told(
     text: str, words: str, hub: FakeHub, net: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_file(weights(net), "w.safetensors")
+    Path("odd").mkdir()
+    Path("odd", "config.json").write_text('{"architecture": "test_resnet", "pretrained_cfg": 5}')
     assert run(["eval", text, "--data", "digits/test[:4]", "--eps", "0.1", "--device", "cpu"]) == 4
     said = capsys.readouterr().err
     assert words in said

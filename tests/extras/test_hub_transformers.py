@@ -203,6 +203,10 @@ def test_without_the_hub_what_was_fetched_is_used(hub: FakeHub, folder: Path) ->
         ("hf:./none", "no such folder"),
         ("hf:me/vit(layers=3)", "no parameter 'layers'"),
         ("hf:me/vit@", "nothing stands behind the @"),
+        ("hf:me/vit@a/../../b", "is no revision"),
+        ("hf:./loads", "names more to load (checkpoint_path)"),
+        ("hf:./elsewhere", "names more to load (architecture 'hf-hub:me/other')"),
+        ("hf:./listed", "names 'evil.bin', which is no file of safetensors"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_in_one_sentence(
@@ -222,6 +226,18 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(
     ViTModel.from_pretrained(folder).save_pretrained(tmp_path / "headless")
     hub.add("me/headless", files_in(tmp_path / "headless"))
     hub.add("me/empty", {"README.md": b"nothing"})
+    for name, told in (("loads", {"model_args": {"checkpoint_path": "loads/evil.pth"}, "architecture": "resnet18"}),
+                       ("elsewhere", {"architecture": "hf-hub:me/other"})):  # fmt: skip
+        Path(name).mkdir()
+        Path(name, "config.json").write_text(json.dumps({"model_type": "timm_wrapper", "num_classes": 3, **told}))
+        Path(name, "model.safetensors").write_bytes(files["model.safetensors"])
+        Path(name, "evil.pth").write_bytes(bad)
+    Path("listed").mkdir()
+    Path("listed", "config.json").write_bytes(files["config.json"])
+    Path("listed", "model-00001-of-00001.safetensors").write_bytes(files["model.safetensors"])
+    Path("listed", "evil.bin").write_bytes(bad)
+    index = {"metadata": {}, "weight_map": {"classifier.weight": "evil.bin"}}
+    Path("listed", "model.safetensors.index.json").write_text(json.dumps(index))
     assert run(["eval", text, "--data", "digits/test[:4]", "--eps", "0.1", "--device", "cpu"]) == 4
     said = capsys.readouterr().err
     assert words in said

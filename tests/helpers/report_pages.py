@@ -8,6 +8,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from assay.core import store
+from assay.outputs.models import Models
+from assay.outputs.report.gallery import Gallery, gallery_of
+from assay.outputs.report.shown import shown
+
 FIELDS = ("found", "id", "true", "predicted", "confidence", "size", "kind", "maker", "round", "line", "left", "note")
 
 
@@ -48,3 +53,11 @@ def page_text(page: Path) -> str:
     text = re.sub(r"<(script|style).*?</\1>", "", page.read_text(), flags=re.DOTALL)
     bare = html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"</t[dh]>", " | ", text)))
     return " ".join(bare.split())
+
+
+def gallery(run: Path) -> Gallery:
+    """The gallery of a run's report."""
+    folder = store.read(run)
+    failures = shown(folder)
+    assert failures is not None
+    return gallery_of(folder, failures, Models("net"))

@@ -67,16 +67,17 @@ def test_one_that_does_not_fails_with_what_was_measured_and_how_to_look_at_it(pr
         project,
         """
 def test_it(robustness):
-    robustness(NEW, DATA, eps=0.05).require("robust>=0.9, clean>=0.8")
+    robustness(NEW, DATA, eps=0.05, seed=3).require("robust>=0.9, clean>=0.8", suite="fgsm", ignore=["weak_attacks"])
 """,
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*robustness(NEW, DATA, eps=0.05).require*",
-            "E *robust>=0.9, clean>=0.8 is not met by gate.py:net@new.safetensors on gate.npz, linf eps 0.05, seed 0",
+            "*robustness(NEW, DATA, eps=0.05, seed=3).require*",
+            "E *robust>=0.9, clean>=0.8 is not met by gate.py:net@new.safetensors on gate.npz, linf eps 0.05, seed 3",
             "E *not met: robust is 74 % of 200 inputs (95 % interval 67.5 to 79.6 %); at least 90 % is required",
-            "E *assay check gate.py:net@new.safetensors --data gate.npz --eps 0.05 --norm linf --require * --save NAME*",  # noqa: E501
+            "E *assay check gate.py:net@new.safetensors --data gate.npz --require 'robust>=0.9, clean>=0.8' --eps 0.05 "
+            "--seed 3 --suite fgsm --ignore weak_attacks --save NAME; then assay replay NAME",
         ]
     )
     assert "pytest_plugin.py" not in result.stdout.str(), "the user sees his own line, not ours"

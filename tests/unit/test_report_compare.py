@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import assay
+import gates
 from assay.core import store
 from assay.core.errors import UsageError
 from assay.engines.found import summary
-from assay.engines.paired import paired
+from assay.engines.paired import of_counts, paired
 from assay.engines.saved import saved_evaluation
 from assay.outputs.report.compare import comparison
-from assay.outputs.report.comparing import grouped, ranks
+from assay.outputs.report.comparing import grouped, pairwise, ranks
 from assay.outputs.report.parts import Note, Page, Section, Table
 from assay.outputs.report.place import page_path
 from assay.subjects.sources.load import load_target, module_of
@@ -64,6 +65,29 @@ def test_runs_that_cannot_be_told_apart_share_a_rank(digits_model: str) -> None:
     [group] = told["groups"]
     assert {name: numbers["rank"] for name, numbers in group["numbers"].items()} == {"a": 1, "b": 1}
     assert "not told apart" in page.verdict.text
+
+
+def test_many_runs_are_ranked_by_every_pair_not_only_by_those_with_the_first(tmp_path: Path) -> None:
+    gates.prepare(tmp_path)
+    models = [gates.BAD] * 5 + [gates.NEW, gates.OLD]
+    for place, model in enumerate(models):
+        assay.evaluate(model, gates.DATA, suite="fast", eps=0.05, save=f"run-{place}")
+    page, told = compared(*(f"run-{place}" for place in range(7)))
+    [group] = told["groups"]
+    assert [group["numbers"][f"run-{place}"]["rank"] for place in range(7)] == [3, 3, 3, 3, 3, 2, 1]
+    assert len(group["paired"]) == 2 * 21
+    assert all(p["interval"][0] < p["ci95"][0] for p in group["paired"] if p["b"] or p["c"])
+    assert page.verdict.text.endswith("none is surely better in the worst case than run-6.")
+    table = section(page, "paired").parts[0]
+    assert isinstance(table, Table)
+    assert len(table.rows) == 2 * 6
+    assert "make up for 21 pairs" in table.note
+
+
+def test_one_of_many_pairs_is_not_told_apart_by_chance() -> None:
+    """Six inputs of 200 that only one of two runs gets right tell these two apart, and no pair of four runs."""
+    assert of_counts(6, 0, 200, level=pairwise(2)).interval[0] > 0
+    assert of_counts(6, 0, 200, level=pairwise(4)).interval[0] < 0
 
 
 @pytest.mark.parametrize(

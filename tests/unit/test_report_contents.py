@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 from zipfile import ZipFile
@@ -12,8 +13,9 @@ import torch
 import assay
 from assay.core import store
 from assay.core.store import Store
+from assay.engines.round_book import rounds_of
 from assay.engines.saved import saved_evaluation, worst_pairs
-from assay.outputs.report import charts
+from assay.outputs.report import charts, hardening
 from assay.outputs.report.classes import confusion, histogram, left_out
 from assay.outputs.report.contents import page_of
 from assay.outputs.report.over_time import over_time, thinned
@@ -175,6 +177,7 @@ def test_what_fuzzing_found_is_told_with_its_seeds(digits_model: str) -> None:
     worked = min(found.seeds, found.seeding["seeds"])
     assert f"from {found.broken} of {worked} seeds worked on" in said
     failures = found.load()
+    assert said.endswith(f" The median change is {float(failures.info['linf'].median()):.3g} (linf).")
     classes = section(page, "classes").parts[0]
     assert isinstance(classes, Chart)
     counts = {row[0]: row[1] for row in classes.table.rows}
@@ -312,7 +315,7 @@ def test_thinned_keeps_both_ends() -> None:
     assert thinned([1, 2], 5) == [1, 2]
 
 
-def test_hardening_is_told_white_box_and_static_apart(digits_model: str) -> None:
+def test_hardening_is_told_white_box_and_static_apart(digits_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = assay.harden(
         "noise", digits_model, "digits", until="clean>=0.0", eps=0.1, run="hard", rounds=1, val_cases=20, test_cases=20
     )
@@ -323,7 +326,18 @@ def test_hardening_is_told_white_box_and_static_apart(digits_model: str) -> None
     assert told.test is not None
     rows = table_of(section(page, "numbers-1").parts[0])
     assert rows["worst case"][0].startswith(f"{100 * told.test.before.worst.accuracy:.1f} %")
-    assert isinstance(section(page, "rounds").parts[0], Table)
+    rounds = section(page, "rounds").parts[0]
+    assert isinstance(rounds, Table)
+    assert rounds.note.isprintable(), "what is not is shown as a code, such as \\x202f"
+    fired = [{"name": "zero_gradient", "message": "gradients are zero"}]
+    spoiled = [replace(done, measured=replace(done.measured, warnings=fired)) for done in rounds_of(read("hard"))]
+    monkeypatch.setattr(hardening, "rounds_of", lambda run: spoiled)
+    monkeypatch.setattr(hardening, "last_result", lambda run: {})
+    verdict = hardening.harden_verdict(read("hard"))
+    assert verdict.text.startswith("UNRELIABLE (zero_gradient): The hardening has not ended"), (
+        "told without --until too"
+    )
+    assert verdict.tone == "warning"
 
 
 def test_a_pool_is_not_called_failures(digits_model: str) -> None:
@@ -332,3 +346,11 @@ def test_a_pool_is_not_called_failures(digits_model: str) -> None:
     said = page_of(read("pool")).verdict.text
     assert said.startswith("Recipe noise made and kept")
     assert "failing or not" in said
+
+
+def test_a_cascade_is_reproduced_in_its_order(digits_model: str) -> None:
+    assay.evaluate(digits_model, "digits/test[:20]", suite="pgd(steps=3),fgsm", eps=0.1, save="order")
+    [commands] = [p for p in again_section(read("order"), None).parts if isinstance(p, Commands) and not p.title]
+    words = shlex.split(commands.rows[0][1])
+    suite = words[words.index("--suite") + 1]
+    assert suite.index("pgd(") < suite.index("fgsm(")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from zipfile import ZipFile
 
 import pytest
@@ -18,6 +19,7 @@ from torch import Tensor
 import assay
 from assay.core import store
 from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
 from assay.core.ids import case_ids
 from assay.core.images import to_bytes
 from assay.core.shards import decode
@@ -26,24 +28,17 @@ from assay.outputs.models import Models
 from assay.outputs.report import gallery as galleries
 from assay.outputs.report import pictures
 from assay.outputs.report.build import report
-from assay.outputs.report.gallery import Gallery, gallery_of
+from assay.outputs.report.gallery import gallery_of
 from assay.outputs.report.order import rows_of
 from assay.outputs.report.parts import Note, Page
-from assay.outputs.report.shown import shown
+from assay.outputs.report.shown import _classes, shown
 from assay.outputs.report.single import single
 from assay.subjects.sources.module import ModuleTarget
 from made_runs import made_run
-from report_pages import Read, data_of
+from report_pages import Read, data_of, gallery
 
 HERE = files("assay.outputs.report")
 OLD = Path(__file__).parents[1] / "faults" / "old_runs"
-
-
-def gallery(run: Path) -> Gallery:
-    folder = store.read(run)
-    failures = shown(folder)
-    assert failures is not None
-    return gallery_of(folder, failures, Models("net"))
 
 
 def tile(page: Path, told: dict[str, Any], card: dict[str, Any], name: str) -> Tensor:
@@ -291,3 +286,17 @@ def test_another_place_for_the_page_takes_the_pictures_along(tmp_path: Path) -> 
     assert source.startswith("page-images/")
     assert (page.parent / source).read_bytes().startswith(b"\x89PNG")
     assert not (run / "report").exists()
+
+
+def test_a_place_with_an_odd_name_is_an_address_to_the_script_too(tmp_path: Path) -> None:
+    run = made_run("odd", 8, (1, 8, 8))
+    page = report(run, out=tmp_path / "a b#c?d%41é.html")
+    (source, *_), *_ = data_of(page)["sheets"]
+    assert source.startswith("a%20b%23c%3Fd%2541%C3%A9-images/")
+    assert (tmp_path / unquote(source)).read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_of_classes_that_no_model_has_do_not_fill_the_memory() -> None:
+    cases = Cases(torch.zeros(1, 4), torch.tensor([1 << 40]), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(UsageError, match="no model has so many classes"):
+        _classes(store.read(made_run("many", 2, (1, 8, 8))), cases.note(pred=torch.tensor([0])))

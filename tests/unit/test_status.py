@@ -6,36 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
 from assay.core.sealed import sealed_json
 from assay.engines.found import Found
 from assay.engines.fuzz import fuzz
 from assay.outputs.readings import reading
 from assay.outputs.status import readable, run_status
 from assay.outputs.watch import moment_of, watch
-from assay.subjects.bench import Data
-
-SPEC = InputSpec((2,), (0.0, 1.0), ("low", "high"))
-
-
-class Threshold(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        level = x.mean(1, keepdim=True)
-        return torch.cat([0.5 - level, level - 0.5], 1)
-
-
-def seeds(n: int = 40) -> Data:
-    x = torch.linspace(0.3, 0.7, n)[:, None].repeat(1, 2)
-    return Data("line", Cases.of(x, (x.mean(1) > 0.5).long()), SPEC)
+from thresholds import Threshold, line
 
 
 @pytest.fixture
 def found() -> Found:
-    return fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=16)
+    return fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=16)
 
 
 def change(run: Path, **stats: Any) -> None:
@@ -91,8 +75,8 @@ def test_a_living_run_can_be_looked_at_without_blocking_it(capsys: pytest.Captur
         if not looked and numbers["seeds"] >= 16:
             looked.append(run_status(store.read(store.find_run("a"))))
 
-    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=16, lanes=8, progress=look)
-    alone = fuzz("noise", Threshold(), seeds(), run="b", eps=0.1, unit=16, lanes=8)
+    found = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=16, lanes=8, progress=look)
+    alone = fuzz("noise", Threshold(), line(40), run="b", eps=0.1, unit=16, lanes=8)
     assert looked[0]["alive"]
     assert looked[0]["under_way"]["tried"] > 0
     facts = readable(looked[0])
@@ -111,7 +95,7 @@ def test_watching_shows_it_until_it_ends(capsys: pytest.CaptureFixture[str], mon
         if watching.ident:
             threading.Event().wait(0.005)
 
-    fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=16, lanes=8, progress=look)
+    fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=16, lanes=8, progress=look)
     watching.join(60)
     assert not watching.is_alive()
     lines = capsys.readouterr().out.splitlines()

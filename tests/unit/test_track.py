@@ -170,7 +170,7 @@ def test_a_sink_that_fails_warns_once_and_is_left_out(caplog: pytest.LogCaptureF
     good: list[str] = []
 
     def bad(event: Event) -> None:
-        raise ConnectionError("http://me:secret@host refused\nmore")
+        raise ConnectionError("http://me:sec@ret@host refused\nmore")
 
     tell = given_to(bad, lambda event: good.append(event["event"]))
     with caplog.at_level(logging.WARNING, "assay"):

@@ -37,11 +37,13 @@ def _file(kind: str) -> str:
 def _index() -> str:
     lines = ["# Reference", "", "Made from the code by `python -m tools.docs`, so it says what this version does.", ""]
     lines += ["- [Command line](commands.md)", "- [Python](python.md)"]
-    lines += [
-        f"- [{title}]({_file(kind)}.md): {about.split('. ')[0].rstrip('.')}."
-        for kind, (title, about) in stages.PAGES.items()
-    ]
+    lines += [f"- [{title}]({_file(kind)}.md): {_sentence(about)}" for kind, (title, about) in stages.PAGES.items()]
     return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    first = text.split(". ")[0]
+    return first if first.endswith((".", "?")) else f"{first}."
 
 
 def main(arguments: list[str]) -> int:

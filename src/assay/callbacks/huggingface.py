@@ -4,20 +4,17 @@
 >>> RobustnessCallback("dir:images/val", eps="8/255", mean=(0.5,), std=(0.5,)).attach(trainer)        # doctest: +SKIP
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from assay.callbacks.measuring import Measuring
 from assay.core.extras import needed
-from assay.engines.columns import Eps
-from assay.subjects.bench import Data
 
 _transformers = needed("transformers", "train", "assay.callbacks.huggingface")
 
 
-class RobustnessCallback(_transformers.TrainerCallback):  # type: ignore[misc, name-defined]  # not there for mypy
+class RobustnessCallback(Measuring, _transformers.TrainerCallback):  # type: ignore[misc, name-defined]  # not there for mypy
     """Evaluates the live model every ``every`` epochs, on ``n`` cases, and logs ``assay/robust``, ``assay/clean`` …
 
     ``attach(trainer)`` adds the callback to a trainer and logs through the trainer's own ``log``, so that the numbers
@@ -31,45 +28,7 @@ class RobustnessCallback(_transformers.TrainerCallback):  # type: ignore[misc, n
     the callback. Of several processes the first one measures; the model must be whole there (DDP, not FSDP).
     """
 
-    def __init__(
-        self,
-        data: str | Data | tuple[Any, Any],
-        *,
-        suite: Any = "fast",
-        eps: Eps,
-        norm: str = "linf",
-        every: int = 1,
-        n: int = 500,
-        require: str | None = None,
-        stop_when_met: bool = False,
-        mean: tuple[float, ...] = (),
-        std: tuple[float, ...] = (),
-        ignore: Sequence[str] = (),
-        seed: int = 0,
-        batch: int = 256,
-    ) -> None:
-        self.measuring = Measuring(
-            data,
-            suite=suite,
-            eps=eps,
-            norm=norm,
-            every=every,
-            n=n,
-            require=require,
-            stop_when_met=stop_when_met,
-            mean=mean,
-            std=std,
-            ignore=ignore,
-            seed=seed,
-            batch=batch,
-        )
-        self._trainer: Any = None
-        self._numbers: dict[str, float] = {}  # of the epoch that has just ended
-
-    @property
-    def history(self) -> list[dict[str, float]]:
-        """The numbers of every measurement."""
-        return self.measuring.history
+    _trainer: Any = None  # to log through
 
     def attach(self, trainer: Any) -> "RobustnessCallback":
         """Add it to a trainer, and log through it."""
@@ -81,30 +40,30 @@ class RobustnessCallback(_transformers.TrainerCallback):  # type: ignore[misc, n
     # The trainer hands everything it has to every callback by name: the rest is of no use here.
     def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         epochs = round(state.epoch)
-        self._numbers = {}
-        if self.measuring.due(epochs):
+        self.numbers = {}
+        if self.due(epochs):
             self._measure(state, model, epochs)
-            if _from_first(self.measuring.stops):
+            if _from_first(self.stops):
                 control.should_training_stop = True
         return control
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
         if metrics is not None:
-            metrics.update({f"eval_{name}": value for name, value in self._numbers.items()})
+            metrics.update({f"eval_{name}": value for name, value in self.numbers.items()})
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
-        if self.measuring.requirement is None:
+        if self.requirement is None:
             return
         epochs = round(state.epoch or 0)
-        if _from_first(self.measuring.last is None or self.measuring.measured_at != epochs):
+        if _from_first(self.last is None or self.measured_at != epochs):
             self._measure(state, model, epochs)
         if state.is_world_process_zero:
-            self.measuring.judge()
+            self.judge()
 
     def _measure(self, state: Any, model: Any, epochs: int) -> None:
         """Measure in the first process, and log in all of them."""
         first = state.is_world_process_zero
-        numbers = self._numbers = _from_first(self.measuring.measure(_whole(model), epochs) if first else {})
+        numbers = self.numbers = _from_first(self.measure(_whole(model), epochs) if first else {})
         if self._trainer is not None:
             self._trainer.log(dict(numbers))
         else:

@@ -69,6 +69,7 @@ class Measuring:
         self.last: Evaluation | None = None
         self.verdicts: tuple[Verdict, ...] = ()
         self.history: list[dict[str, float]] = []
+        self.numbers: dict[str, float] = {}  # of the epoch that has just ended
         self.measured_at = 0  # how many epochs the training had done
 
     def due(self, epochs: int) -> bool:

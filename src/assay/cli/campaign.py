@@ -21,6 +21,7 @@ from assay.recipes.recipe import FIELDS, LISTS, OPTIONAL, WORDS
 from assay.recipes.steps import without
 
 Tables = dict[str, dict[str, Any]]
+_LARGEST = 1 << 64
 
 STAGES = (*FIELDS, *LISTS, *OPTIONAL, *WORDS)
 # The flags that a key of a shared table stands for, the first that a verb has.
@@ -112,6 +113,7 @@ def read(file: str, verb: str, verbs: Collection[str]) -> File:
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {name} must stand in a table, such as [run]")
+    _check_values(tables, file)
     trust.check_config(path, content, tables)
     kind = tables.get("run", {}).get("kind")
     if kind is not None and (kind != "fuzz" or verb != "fuzz"):
@@ -119,6 +121,21 @@ def read(file: str, verb: str, verbs: Collection[str]) -> File:
     elif kind is not None:
         tables.pop(TABLE, None)  # the stages of a fuzzing run say all of it, and more exactly
     return File(file, dict(_checked(tables, file, verbs)))
+
+
+def _check_values(tables: Tables, file: str) -> None:
+    """Refuse values of TOML that no option takes: dates, and whole numbers that no machine has."""
+    left: list[tuple[str, Any]] = list(tables.items())
+    while left:
+        key, value = left.pop()
+        if isinstance(value, dict):
+            left += value.items()
+        elif isinstance(value, list):
+            left += ((key, one) for one in value)
+        elif isinstance(value, int) and abs(value) > _LARGEST:
+            raise UsageError(f"{file}: {key} is too large a number, of {value.bit_length()} bits")
+        elif not isinstance(value, str | int | float):
+            raise UsageError(f"{file}: {key} cannot be {value!s}, a date or a time")
 
 
 def _command_of(tables: Tables, kind: str, verb: str, file: str) -> Tables:

@@ -9,7 +9,8 @@ import typer
 from assay.core.command import under_way
 
 # Where a run is kept and how its command talks is no part of what it does.
-NOT_TOLD = ("run", "save", "fresh", "json", "quiet", "open", "log", "json-lines")
+# A token is a secret: it is neither kept nor shown.
+NOT_TOLD = ("run", "save", "fresh", "json", "quiet", "open", "log", "json-lines", "token")
 # Whom one trusts is said at the command line: a file may come from somebody else.
 NEVER = ("trust-run", "trust-remote-code", "config", "show-config", "help", "version")
 _SHOW = "assay.show_config"

@@ -1,10 +1,13 @@
 """Verbs that only look: ``status``, ``report``, ``list``, ``env``."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli import options
+
+if TYPE_CHECKING:
+    from assay.core.entries import Entry
 
 
 def status(
@@ -69,6 +72,9 @@ def list_(
     kind: Annotated[
         str | None, typer.Argument(help="attack, recipe, model, data, suite, trainer …; all if left out.")
     ] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these of the kind: attack pgd cw.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """What there is, with parameters and their defaults."""
@@ -79,7 +85,7 @@ def list_(
     from assay.outputs.listing import listing
     from assay.outputs.show import show
 
-    chosen = {name: entries(name) for name in ([_singular(kind)] if kind else FOLDERS)}
+    chosen = {name: _named(entries(name), names, name) for name in ([_singular(kind)] if kind else FOLDERS)}
     if json:
         told = {
             name: [asdict(e) | {"parameters": [p._asdict() for p in e.parameters]} for e in found]
@@ -89,6 +95,18 @@ def list_(
     else:
         for name, found in chosen.items():
             show(listing(name, found))
+
+
+def _named(found: list["Entry"], names: list[str] | None, kind: str) -> list["Entry"]:
+    """Those with the names, in the order asked; all where none is named."""
+    from assay.core.errors import UsageError
+    from assay.core.specs import canonical, did_you_mean
+
+    known = {canonical(entry.name): entry for entry in found}
+    for name in names or ():
+        if canonical(name) not in known:
+            raise UsageError(f"no {kind} {name!r}; {did_you_mean(name, (entry.name for entry in found))}")
+    return [known[canonical(name)] for name in names] if names else found
 
 
 def _singular(kind: str) -> str:

@@ -1,14 +1,14 @@
 """``plot.csv``: how a fuzzing run went, one line at most each second, for charts. Nothing is ever derived from it."""
 
-import csv
 import os
 from pathlib import Path
 from typing import Any
 
-from assay.core.files import storage_error, write_all
+from assay.core.files import storage_error, write_all, write_atomic
 
 COLUMNS = ("seconds", "seeds", "cases", "failures", "distinct", "broken", "kinds", "coverage")
 NAME = "plot.csv"
+_LARGEST = 1 << 62  # of a count: what is larger was not written here, and no chart draws it
 _SECONDS = 1.0  # between two lines that say the same counts
 
 
@@ -32,7 +32,10 @@ class Plot:
             same = all(row[name] == self.last[name] for name in COLUMNS[1:6])
             if row["seconds"] < self.last["seconds"] or (same and row["seconds"] - self.last["seconds"] < _SECONDS):
                 return
-        self._write(self._good + _line(row) if self._fresh else _line(row))
+        if self._fresh and self.last is not None:
+            write_atomic(self.path, self._good + _line(row))  # a kill does not take the lines of earlier sessions
+        else:
+            self._write(self._good + _line(row) if self._fresh else _line(row))
         self.last, self._good, self._fresh = row, b"", False
 
     def _write(self, content: bytes) -> None:
@@ -58,8 +61,8 @@ def read_plot(folder: Path) -> list[dict[str, Any]]:
         return []
     whole = text[: text.rfind("\n") + 1]
     rows: list[dict[str, Any]] = []
-    for cells in csv.reader(whole.splitlines()):
-        row = _row(cells)
+    for line in whole.splitlines():
+        row = _row(line.split(","))
         if row is not None and (not rows or row["seconds"] >= rows[-1]["seconds"]):
             rows.append(row)
     return rows
@@ -74,7 +77,9 @@ def _row(cells: list[str]) -> dict[str, Any] | None:
         coverage = float(cells[7]) if cells[7] else None
     except ValueError:
         return None
-    fine = 0 <= seconds < float("inf") and min(counts.values()) >= 0 and (coverage is None or 0 <= coverage <= 1)
+    whole = (*counts.values(), kinds or 0)
+    fine = 0 <= seconds < _LARGEST and 0 <= min(whole) <= max(whole) <= _LARGEST
+    fine = fine and (coverage is None or 0 <= coverage <= 1)
     return {"seconds": seconds, **counts, "kinds": kinds, "coverage": coverage} if fine else None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.files import sha256
-from assay.core.journal import Line
+from assay.core.journal import Line, read
 
 log = logging.getLogger("assay")
 
@@ -108,12 +108,21 @@ def check_config(path: Path, content: bytes, config: Mapping[str, Any]) -> None:
     """
     if not (path.parent / "journal.jsonl").exists() or not _reaches_out(config):
         return
-    if not _trusting.get() and not _config_place(content, config).is_file():
+    if not (_trusting.get() or _config_place(content, config).is_file() or _says_no_more(path.parent, config)):
         raise UsageError(
             f"{path} is of a run that no command of yours made in this folder (none is noted in the cache), and it "
             "names code or an address to use, or a file to write: nothing of it is done. Where the run is yours, go to "
             "the folder where you made it; else look at what it names, copy it to a file of your own and give that"
         )
+
+
+def _says_no_more(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether it only names what the first line of a run of one's own names: older runs are noted by that alone."""
+    lines, _, _ = read(folder / "journal.jsonl")
+    if not lines or not is_own(lines[0]):
+        return False
+    was = lines[0].meta.get("identity", {})
+    return not _reaches_out({name: table for name, table in config.items() if table != was.get(name)})
 
 
 def is_own(begin: Line) -> bool:

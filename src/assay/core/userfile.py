@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ def load_object(path: Path, name: str) -> Any:
 
 @functools.cache
 def _load_file(path: str) -> ModuleType:
-    name = f"_assay_user_{sha256(path.encode())[:16]}"
+    name = f"_assay_user_{sha256(os.fsencode(path))[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # a .py suffix always has a spec and a loader
     assert spec.loader is not None

@@ -15,7 +15,7 @@ from assay.core.units import seconds
 from assay.engines.blocks import Progress
 from assay.engines.evaluate import Model
 from assay.engines.evaluation import Evaluation
-from assay.engines.gate_decide import Rules, unreliable
+from assay.engines.gate_decide import Rules
 from assay.engines.gate_failures import examples_of, fooling, newly_wrong, place_of
 from assay.engines.gate_measure import Loading, Measuring, first_of, inputs_of
 from assay.engines.gate_of_run import gate_of_run
@@ -23,7 +23,7 @@ from assay.engines.gate_pieces import BASELINE, NOTHING, Pieces, name_of
 from assay.engines.gate_regressions import asked_again, fuzzed, old_row, still_failing
 from assay.engines.gate_result import Gate, GateRow
 from assay.engines.gate_runs import refuse_unlike, run_named, saved_in, side_of_saved
-from assay.engines.gate_sides import Side, held_against
+from assay.engines.gate_sides import Side, held_against, trusted
 from assay.subjects.bench import Data
 
 
@@ -88,14 +88,23 @@ def check(
         given = {"suite": suite, "eps": eps, "norm": norm, "time": time, "save": save, "ignore": tuple(ignore) or None}
         given |= {"regressions": tuple(regressions) or None, "fuzz_regressions": fuzz_regressions}
         return gate_of_run(subject, requirement, baseline, rules, given, loading, progress, began)
+    old = run_named(baseline)
+    if old is not None and fuzz_regressions is not None:
+        raise UsageError("regressions are looked for between two models; name the old one itself as --baseline")
+    if old is not None and time is not None:
+        raise UsageError(
+            f"with --time only some inputs are done, run {old.name} has all of them; name the old model as --baseline"
+        )
     if run_named(subject) is not None:
         raise UsageError(f"{subject} is a run and has its data already; leave --data out, or name its model")
+    # Where a budget may end first, the inputs done are to be a sample of all, not the first classes of a folder.
+    part = time is not None or (queries is not None and old is None)
     measuring = Measuring.of(
         requirement,
         suite,
         eps,
         saves=save is not None,
-        timed=time is not None,
+        timed=part,
         norm=norm or "linf",
         seed=seed,
         ignore=ignore,
@@ -104,9 +113,7 @@ def check(
         progress=progress,
         memory=memory,
     )
-    work = _Work(
-        subject, baseline, inputs_of(data, size, subject, shuffled=seed if time is not None else None), measuring, rules
-    )
+    work = _Work(subject, baseline, inputs_of(data, size, subject, shuffled=seed if part else None), measuring, rules)
     rows, pieces = list[GateRow](), Pieces()
     if requirement is not None:
         limit = None if time is None else seconds(time)
@@ -149,9 +156,7 @@ class _Work:
         side, other = side.first(n), None if other is None else other.first(n)
         pieces.side, pieces.other = side, other
         self._show(pieces, result)
-        rows = held_against(requirement, side, other, self.rules, missing=BASELINE)
-        spoiled = (*side.warnings, *(() if other is None else other.warnings))
-        return [unreliable(row, spoiled if "_drop" in row.name else side.warnings) for row in rows]
+        return trusted(held_against(requirement, side, other, self.rules, missing=BASELINE), side, other)
 
     def _other(self, side: Side, old: Store | None, requirement: Requirement, time: dict[str, float]) -> Side | None:
         if self.baseline is None:
@@ -159,11 +164,10 @@ class _Work:
         if old is not None:
             other = side_of_saved(saved_in(old), requirement)
             refuse_unlike(side, other)
-            return other
+            return other.as_baseline()
         same = first_of(self.data, len(side.right["clean"]))
         other, _ = self.measuring.side(self.baseline, name_of(self.baseline, "the baseline"), same, **time)
-        told = [{**warning, "message": f"of the baseline: {warning['message']}"} for warning in other.warnings]
-        return replace(other, warnings=tuple(told))
+        return other.as_baseline()
 
     def _show(self, pieces: Pieces, result: Evaluation | None) -> None:
         side, other = pieces.side, pieces.other
@@ -172,7 +176,11 @@ class _Work:
             pieces.run = result.run
             cases = result.examples if result.run is None else examples_of(result.run)
             fooled = fooling(cases, list(result.protocol["attacks"]), result.classes, self.place)
-            pieces.add(fooled, side.shares["clean"].right - side.shares["robust"].right)
+            worked = set(self.data.cases.origin[: len(side.right["clean"])].tolist())
+            pieces.add(
+                [failure for failure in fooled if failure.row in worked],
+                side.shares["clean"].right - side.shares["robust"].right,
+            )
         if other is not None:
             lost = int((other.right["clean"] & ~side.right["clean"]).sum())
             pieces.add(newly_wrong(side, other, self.data.cases, self.place), lost)
@@ -182,14 +190,13 @@ class _Work:
         told = asked_again(runs, self.subject, self.data, self.measuring.loading, self.measuring.progress)
         if told is not None:
             rows.append(old_row(told, allowed))
-            pieces.add(still_failing(told), told.counts()["still_failing"])
+            pieces.add(still_failing(told), int(rows[-1].value or 0))
 
     def fuzzed(self, rows: list[GateRow], pieces: Pieces, time: str | float, allowed: int, run: str | None) -> None:
         """New ones looked for."""
         assert self.baseline is not None  # refused before
-        if run_named(self.baseline) is not None:
-            raise UsageError("regressions are looked for between two models; name the old one itself as --baseline")
-        how = self.measuring
+        how, (side, other) = self.measuring, self._as_they_are(pieces)
+        lost = int((other.right["clean"] & ~side.right["clean"]).sum())
         row, failures, pieces.fuzzed = fuzzed(
             self.subject,
             self.baseline,
@@ -204,9 +211,24 @@ class _Work:
             loading=how.loading,
             progress=how.progress,
             deterministic=how.deterministic,
+            lost=lost,
         )
         rows.append(row)
-        pieces.add(failures, int(row.value or 0))
+        if side is not pieces.side:  # else they are named already; those of a time budget are the first of them
+            named = sum(failure.kind == "regression" and not failure.attack for failure in pieces.failures)
+            pieces.add(newly_wrong(side, other, self.data.cases, self.place)[named:], lost - named)
+        pieces.add(failures, int(row.value or 0) - lost)
+
+    def _as_they_are(self, pieces: Pieces) -> tuple[Side, Side]:
+        """Both models on every input without a change; what was measured already is taken."""
+        assert self.baseline is not None  # refused before
+        side, other = pieces.side, pieces.other
+        if side is not None and other is not None and len(side.right["clean"]) == len(self.data):
+            return side, other
+        how = replace(self.measuring, requirement=None, labels={}, attacked=False)
+        side, _ = how.side(self.subject, name_of(self.subject), self.data)
+        other, _ = how.side(self.baseline, name_of(self.baseline, "the baseline"), self.data)
+        return side, other
 
     def gate(self, require: str, rows: list[GateRow], pieces: Pieces, took: float) -> Gate:
         base = None if self.baseline is None else name_of(self.baseline, "the baseline")

@@ -57,10 +57,12 @@ def share_row(clause: Clause, share: Share, rules: Rules, *, of: str = "", among
     corrected = 1 - (1 - rules.level) / among
     strict = wilson(share.right, share.n, corrected)
     status = rules.status(clause, share.accuracy, interval, strict)
-    level = rules.level if clause.holds(share.accuracy) else corrected
+    level, told_by = (rules.level, interval) if clause.holds(share.accuracy) else (corrected, strict)
     needed = share_needed(share.accuracy, clause.bound, level) if status == "undecided" else None
     what = f"inputs of class {of}" if of else "inputs"
-    told = f"{name.label} is {_percent(share.accuracy)} of {share.n} {what}{_spread(interval, rules)}"
+    told = (
+        f"{name.label} is {_percent(share.accuracy)} of {share.n} {what}{_spread(told_by, replace(rules, level=level))}"
+    )
     row = GateRow(name.label, str(name), status, "", share.accuracy, share.ci95, share.n, needed)
     return replace(row, message=f"{told}; {_required(clause)}{_rest(row, clause, what)}")
 
@@ -76,6 +78,13 @@ def paired_row(clause: Clause, pair: Paired, rules: Rules, baseline: str) -> Gat
     needed = pair.needed if status == "undecided" else None
     row = GateRow(clause.label, str(clause), status, "", pair.difference, pair.ci95, pair.n, needed)
     return replace(row, message=f"{told}; {_required(clause)}{_rest(row, clause, 'inputs')}")
+
+
+def same_row(clause: Clause, n: int, baseline: str) -> GateRow:
+    """A clause on a drop against the very same model: nothing is lost on any input, however few were looked at."""
+    met = clause.holds(0.0)
+    told = f"{clause.stem} drops by 0 points: {baseline} is the same net with the same weights; {_required(clause)}"
+    return GateRow(clause.label, str(clause), "met" if met else "not met", told, 0.0, (0.0, 0.0), n)
 
 
 def apart_row(clause: Clause, before: Share, after: Share, rules: Rules) -> GateRow:
@@ -128,7 +137,7 @@ def _required(clause: Clause) -> str:
 
 def _spread(interval: tuple[float, float], rules: Rules) -> str:
     low, high = (f"{100 * end:.1f}" for end in interval)
-    return f" ({100 * rules.level:g} % interval {low} to {high} %)"
+    return f" ({100 * rules.level:.6g} % interval {low} to {high} %)"
 
 
 def _percent(value: float) -> str:

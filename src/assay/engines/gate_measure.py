@@ -21,7 +21,7 @@ from assay.engines.columns import sizes_of
 from assay.engines.evaluate import Model, evaluate
 from assay.engines.evaluation import Evaluation
 from assay.engines.gate_failures import most_examples
-from assay.engines.gate_sides import Side, side_of_blocks
+from assay.engines.gate_sides import Side, side_of_blocks, unchecked
 from assay.engines.session import session
 from assay.engines.subject import load_subject
 from assay.engines.yardstick import Yardstick, suite_for
@@ -94,17 +94,29 @@ class Measuring:
             return self._measured(model, name, data, **more)
         key = self._key(model, data, more)
         if key not in self.memory:
-            self.memory[key] = self._measured(model, name, data, **more)
-        side, result = self.memory[key]
+            self.memory[key] = (*self._measured(model, name, data, **more), model)  # held: its id is nobody else's then
+        side, result, _ = self.memory[key]
         return replace(side, name=name).called(self.labels), result
 
     def _key(self, model: Model, data: Data, more: dict[str, Any]) -> str:
-        """All that decides the numbers; weights by their content, for a live model may be trained in between."""
+        """All that decides the numbers; weights by their content, for a live model may be trained in between.
+
+        The model itself too: two objects of one class with the same weights may compute different things.
+        """
         target = load_target(model, data=data, **self.loading.options())
         clauses = () if self.requirement is None else self.requirement.clauses
         fol = any(clause.name == "fol" for clause in clauses)
         attacks = (self.suite, self.eps, self.norm, tuple(self.ignore), self.each or bool(self.labels), fol)
-        told = (target.fingerprint(), data.fingerprint(), self.seed, self.batch, self.deterministic, more.get("time"))
+        who = model if isinstance(model, str) else id(model)
+        told = (
+            who,
+            target.fingerprint(),
+            data.fingerprint(),
+            self.seed,
+            self.batch,
+            self.deterministic,
+            more.get("time"),
+        )
         return repr((*told, self.loading, attacks if self.attacked else None))
 
     def _measured(self, model: Model, name: str, data: Data, **more: Any) -> tuple[Side, Evaluation | None]:
@@ -128,7 +140,8 @@ class Measuring:
             **more,
         )
         cascade = bool(result.protocol["cascade"])
-        side = side_of_blocks(name, result.blocks, result.classes, cascade=cascade).called(self.labels)
+        side = side_of_blocks(name, result.blocks, result.classes, list(result.attacks), cascade=cascade)
+        side = side.called(self.labels)
         attacks = {label: outcome.to_json() for label, outcome in result.attacks.items()}
         side = replace(
             side,
@@ -136,6 +149,7 @@ class Measuring:
             protocol=result.protocol,
             attacks=attacks,
             complete=result.complete,
+            unchecked=unchecked(result.ignored, result.not_made),
         )
         return self._with_fol(side, model, data), result
 

@@ -9,13 +9,13 @@ from assay.core.requirement import Requirement
 from assay.core.store import Store
 from assay.engines.blocks import Progress
 from assay.engines.evaluate import Model
-from assay.engines.gate_decide import Rules, unreliable
+from assay.engines.gate_decide import Rules
 from assay.engines.gate_failures import examples_of, fooling, place_of
 from assay.engines.gate_measure import Loading, Measuring
 from assay.engines.gate_pieces import BASELINE, NOTHING, Pieces, name_of
 from assay.engines.gate_result import Gate
 from assay.engines.gate_runs import data_of, refuse_unlike, run_named, saved_in, side_of_saved, sides_of_hardening
-from assay.engines.gate_sides import Side, held_against
+from assay.engines.gate_sides import Side, held_against, trusted
 from assay.engines.saved import Saved, saved_evaluation
 from assay.engines.stored import kind_of
 
@@ -54,7 +54,7 @@ def gate_of_run(
             "assay check MODEL --data DATA, or save an evaluation: assay eval … --save NAME"
         )
     rows = held_against(requirement, pieces.side, pieces.other, rules, missing=BASELINE)
-    rows = [unreliable(row, pieces.side.warnings) for row in rows]
+    rows = trusted(rows, pieces.side, pieces.other)
     base = None if pieces.other is None else pieces.other.name
     return pieces.gate(run.name, str(requirement), rows, rules, clock.monotonic() - began, base)
 
@@ -62,8 +62,7 @@ def gate_of_run(
 def _show(pieces: Pieces, run: Store, saved: Saved) -> None:
     side = pieces.side
     assert side is not None  # it was read just now
-    attacks = [key.partition("/")[2] for key in saved.blocks[0].effort if not key.startswith("static/")]
-    fooled = fooling(examples_of(str(run.path)), attacks, side.classes, place_of(side.protocol.get("data")))
+    fooled = fooling(examples_of(str(run.path)), saved.labels(), side.classes, place_of(side.protocol.get("data")))
     pieces.add(fooled, side.shares["clean"].right - side.shares["robust"].right)
 
 
@@ -79,6 +78,7 @@ def _saved_sides(
         other = found.called({name: label for name in requirement.attacks for label in _labels(side, found, name)})
     if other is not None:
         refuse_unlike(side, other)
+        other = other.as_baseline()
     return side, other
 
 

@@ -43,7 +43,7 @@ class Pieces:
             warnings=(*side.warnings, *(() if other is None else other.warnings)),
             failures=_shared_out(self.failures),
             failed=self.failed,
-            protocol={**side.protocol, **decided},
+            protocol={**side.protocol, **side.unchecked, **decided},
             seconds=round(took, 3),
             complete=side.complete,
             run=self.run,

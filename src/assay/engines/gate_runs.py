@@ -14,7 +14,7 @@ from assay.core.requirement import Requirement
 from assay.core.specs import canonical, python_file, step
 from assay.core.store import Store
 from assay.engines.final_look import last_look, last_result
-from assay.engines.gate_sides import Side, side_of_blocks
+from assay.engines.gate_sides import Side, side_of_blocks, unchecked
 from assay.engines.hardened import Tested
 from assay.engines.protocol import differences
 from assay.engines.round_book import rounds_of
@@ -50,7 +50,8 @@ def saved_in(run: Store) -> Saved:
 def side_of_saved(saved: Saved, requirement: Requirement) -> Side:
     """A saved evaluation, with the attacks under the names that the requirement has for them."""
     run = saved.run
-    side = side_of_blocks(f"run {run.name}", saved.blocks, saved.classes, cascade=saved.cascade)
+    order = saved.labels()
+    side = side_of_blocks(f"run {run.name}", saved.blocks, saved.classes, order, cascade=saved.cascade)
     texts: Mapping[str, str] = saved.protocol.get("attacks", {})
     offered = {"eps": saved.protocol.get("eps"), "norm": saved.protocol.get("norm")}
     labels = {name: label for name in requirement.attacks if (label := _label(name, texts, offered)) is not None}
@@ -62,7 +63,8 @@ def side_of_saved(saved: Saved, requirement: Requirement) -> Side:
         else f"measure it: {_command(run, 'MODEL' if identity_of(run)['target']['model'] == 'module' else '')}"
     )
     warnings = tuple(saved.told.get("warnings", ()))
-    called = side.called(labels)
+    left = unchecked(saved.told.get("ignored_checks", ()), saved.told.get("checks_not_made", {}))
+    called = replace(side.called(labels), unchecked=left)
     return replace(called, protocol=dict(saved.protocol), attacks=attacks, warnings=warnings, hint=hint)
 
 
@@ -85,8 +87,8 @@ def sides_of_hardening(run: Store, requirement: Requirement) -> tuple[Side, Side
     warnings = tuple(tested.after.warnings)
     after = Side(f"run {run.name}", tested.after.shares(), fol=fol, warnings=warnings, hint=hint)
     after = replace(after, protocol=protocol, attacks=attacks)
-    before = Side("the original", tested.before.shares(), hint=hint)
-    return after.called(labels), before.called(labels)
+    before = Side("the original", tested.before.shares(), warnings=tuple(tested.before.warnings), hint=hint)
+    return after.called(labels), before.as_baseline().called(labels)
 
 
 def refuse_unlike(side: Side, other: Side) -> None:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import UsageError
-from assay.core.requirement import EVERY, Clause, Requirement
+from assay.core.registry import entries
+from assay.core.requirement import DROP, EVERY, Clause, Requirement
 from assay.core.specs import did_you_mean
 from assay.engines.cascade import Block
 from assay.engines.evaluation import Share
-from assay.engines.gate_decide import Rules, apart_row, bare_row, paired_row, share_row
+from assay.engines.gate_decide import Rules, apart_row, bare_row, paired_row, same_row, share_row, unreliable
 from assay.engines.gate_result import GateRow
 from assay.engines.paired import paired
 
@@ -38,6 +39,7 @@ class Side:
     attacks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     complete: bool = True
     hint: str = ""
+    unchecked: Mapping[str, Any] = field(default_factory=dict)  # trust checks that were ignored, or could not be made
 
     def share(self, clause: Clause) -> Share:
         """The accuracy a clause speaks of."""
@@ -62,13 +64,21 @@ class Side:
         return {self.classes[label]: _share(rows[self.y == label]) for label in there}
 
     def first(self, n: int) -> "Side":
-        """The same of the first ``n`` inputs, which every number is of."""
+        """The same of the first ``n`` inputs, which every number is of then: not of all."""
         if self.y is None or n >= len(self.y):
             return self
         right = {name: rows[:n] for name, rows in self.right.items()}
         pred = None if self.pred is None else self.pred[:n]
         shares = {name: _share(rows) for name, rows in right.items()}
-        return replace(self, right=right, y=self.y[:n], pred=pred, shares=shares)
+        told = {**self.protocol, "n": n}
+        return replace(
+            self, right=right, y=self.y[:n], pred=pred, shares=shares, attacks={}, protocol=told, complete=False
+        )
+
+    def as_baseline(self) -> "Side":
+        """The same, its warnings told as those of the baseline."""
+        told = ({**warning, "message": f"of the baseline: {warning['message']}"} for warning in self.warnings)
+        return replace(self, warnings=tuple(told))
 
     def called(self, labels: Mapping[str, str]) -> "Side":
         """The same, with attacks also under the names that a requirement has for them."""
@@ -78,15 +88,23 @@ class Side:
         return replace(self, shares={**self.shares, **shares}, right={**self.right, **right})
 
 
-def rows_of_blocks(blocks: Sequence[Block], *, cascade: bool) -> dict[str, Tensor]:
-    """Which inputs are right: clean, in the worst case, and under each attack.
+def unchecked(ignored: Sequence[str], not_made: Mapping[str, str]) -> dict[str, Any]:
+    """The trust checks that nobody made, for the protocol: a number without them is worth less."""
+    told: dict[str, Any] = {"checks_ignored": list(ignored)} if ignored else {}
+    return told | ({"checks_not_made": dict(not_made)} if not_made else {})
+
+
+def rows_of_blocks(blocks: Sequence[Block], order: Sequence[str], *, cascade: bool) -> dict[str, Tensor]:
+    """Which inputs are right: clean, in the worst case, and under each attack; ``order`` is that in which they ran.
 
     In a cascade an attack saw only what was left by those before it: its number is of all of them together, except of
-    the first, and no requirement may take it for that attack's.
+    the first, and no requirement may take it for that attack's. Blocks that were read back name their attacks in the
+    order of the alphabet, so they cannot tell which was the first.
     """
     right = torch.cat([block.right for block in blocks]).bool()
     standing, found = right.clone(), dict[str, Tensor]()
-    for place, key in enumerate(key for key in blocks[0].effort if not key.startswith("static/")):
+    made = {key.partition("/")[2]: key for key in blocks[0].effort if not key.startswith("static/")}
+    for place, key in enumerate(made[label] for label in order):
         broken = torch.cat([block.broken[key] for block in blocks])
         standing &= ~broken
         if not cascade or not place:
@@ -94,9 +112,11 @@ def rows_of_blocks(blocks: Sequence[Block], *, cascade: bool) -> dict[str, Tenso
     return {"clean": right, "robust": standing, **found}
 
 
-def side_of_blocks(name: str, blocks: Sequence[Block], classes: tuple[str, ...], *, cascade: bool) -> Side:
-    """A model by the blocks of its evaluation."""
-    right = rows_of_blocks(blocks, cascade=cascade)
+def side_of_blocks(
+    name: str, blocks: Sequence[Block], classes: tuple[str, ...], order: Sequence[str] = (), *, cascade: bool
+) -> Side:
+    """A model by the blocks of its evaluation; ``order`` names its attacks as they ran."""
+    right = rows_of_blocks(blocks, order, cascade=cascade)
     preds = [block.pred for block in blocks if block.pred is not None]
     pred = torch.cat(preds) if len(preds) == len(blocks) else None
     y = torch.cat([block.y for block in blocks])
@@ -123,12 +143,37 @@ def held_against(
     return rows
 
 
+def trusted(rows: Sequence[GateRow], side: Side, other: Side | None) -> list[GateRow]:
+    """The rows, unreliable where a trust check fired: of a drop, on either model.
+
+    Checks that need gradients ask whether attacks are strong enough; what is right without one is no concern of theirs.
+    """
+    both = (*side.warnings, *(() if other is None else other.warnings))
+    of_attacks = {check.name for check in entries("check") if "grad" in check.needs}
+    made = []
+    for row in rows:
+        fired = both if row.name.endswith(DROP) else side.warnings
+        if row.name.partition("[")[0].removesuffix(DROP) == "clean":
+            fired = tuple(warning for warning in fired if warning["name"] not in of_attacks)
+        made.append(unreliable(row, fired))
+    return made
+
+
 def _drop(clause: Clause, side: Side, other: Side, rules: Rules) -> GateRow:
     before, after = other.share(clause), side.share(clause)
     if not side.right or not other.right:
         return apart_row(clause, before, after, rules)
-    rows = other.right[clause.stem], side.right[clause.stem]
-    return paired_row(clause, paired(*rows, bound=clause.bound, level=rules.level), rules, other.name)
+    pair = paired(other.right[clause.stem], side.right[clause.stem], bound=clause.bound, level=rules.level)
+    if not pair.b and not pair.c and _same(side.protocol, other.protocol):
+        return same_row(clause, pair.n, other.name)
+    return paired_row(clause, pair, rules, other.name)
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two models are one: the same source, named by the same text, with the same weights."""
+    sources = {str(told.get("model", "module")).partition("@")[0] for told in (one, other)}
+    prints = {told.get("model_fingerprint") for told in (one, other)}
+    return len(sources) == len(prints) == 1 and "module" not in sources and None not in prints
 
 
 def compared_to(side: Side, other: Side | None) -> dict[str, dict[str, Any]]:

@@ -79,6 +79,7 @@ class Gauges:
             "seeds": self.found.seeds,
             "cases": self.found.cases + sum(unit.tried for unit in lanes.open),
             "failures": self._failures(lanes),
+            "waiting": sum(unit.waiting for unit in lanes.open),
         }
         return {**self.detail, **counts}
 

@@ -91,6 +91,10 @@ class Saved:
         order = [*(key for key in self.order if key in made), *(key for key in made if key not in self.order)]
         return [key for key in order if key.startswith("static/") == static]
 
+    def labels(self) -> list[str]:
+        """The attacks on the model itself by their own names, in the order they ran."""
+        return [key.partition("/")[2] for key in self.attacks()]
+
     def broken(self, key: str) -> Tensor:
         """Which inputs that attack broke, (N,)."""
         return torch.cat([block.broken[key] for block in self.blocks])

@@ -12,6 +12,7 @@ from assay.outputs.screen_text import Lines
 NUMBERS = ("tried", "rate", "rate_mean", "failures", "waiting", "distinct", "broken", "flaky", "skipped", "nonfinite")
 MAYBE = ("since_new", "valid", "stability", "next_commit", "coverage", "kinds", "time_limit", "cases_limit")
 COUNTS = ("seconds", "seeds", "cases")
+_LARGEST = 1e18  # a whole number may be larger than any float, which no line of ours can show
 
 
 def reading(stats: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -49,8 +50,12 @@ def operators_in(stats: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is a number that can be shown."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    """Whether it is a number that can be shown.
+
+    >>> is_number(3), is_number(10**400), is_number("3")
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _counts(given: Any) -> dict[str, Any]:

@@ -179,9 +179,12 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
         return f"before the clock starts: training the {thing}, epoch {numbers['epoch']:.1f}", None
     tried = numbers.get("tried", numbers["cases"])
     rate = numbers.get("rate", tried / max(numbers["seconds"], 1e-9))
-    found = f"{numbers['failures']} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
+    waiting = numbers.get("waiting", 0)  # found and not yet kept; the distinct are counted when they are
+    found = f"{numbers['failures'] - waiting} {numbers.get('kept', 'failures')}"  # a recipe may keep what does not fail
     if "distinct" in numbers:
         found += f" ({numbers['distinct']} distinct)"
+    if waiting:
+        found += f" and {waiting} to be kept at the next commit"
     more = f", {numbers['coverage']:.1%} covered" if numbers.get("coverage") is not None else ""
     if numbers.get("since_new") is not None:
         more += f", last new {clock(numbers['since_new'])} ago"

@@ -12,7 +12,8 @@ def seeding_facts(told: Mapping[str, Any], worked: int, models: Models) -> dict[
     """How the seeds came about, and which numbers stand on labels that nobody gave; nothing before they are chosen."""
     if not told:
         return {}
-    facts = {"seeds": f"{told['seeds']}, {worked} worked"}
+    again = ", some again in later cycles" if worked > told["seeds"] else ""
+    facts = {"seeds": f"{told['seeds']}, {worked} worked{again}"}
     if len(told["steps"]) > 1:
         chain = ", ".join(f"{name} {count}" for name, count in told["steps"].items())
         facts["seeds left by each step"] = f"of {told['of']}: {chain}"

@@ -14,7 +14,7 @@ from assay.engines.regress import verdicts_in
 from assay.engines.shrinkings import shrinkings
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.models import Models, models_of
-from assay.outputs.readings import SCREEN, screen_facts, screen_numbers
+from assay.outputs.readings import SCREEN, is_number, screen_facts, screen_numbers
 from assay.outputs.replayed import regress_lines
 from assay.outputs.screen import Lines
 from assay.outputs.seeding import opinion_facts, seeding_facts
@@ -69,7 +69,7 @@ def run_status(run: Store) -> dict[str, Any]:
         "verdicts": result.get("verdicts", []),
         "test_looks": len(list(run.commits("final"))) or None,
         "coverage": stats.get("coverage"),
-        "seconds": stats.get("seconds"),
+        "seconds": seconds if is_number(seconds := stats.get("seconds")) else None,
         **screen_numbers(run, stats, living=living),
         "damage": run.damage,
         "quarantine": sorted(p.name for p in (run.path / "quarantine").glob("*")),

@@ -3,6 +3,7 @@
 The hub's own settings hold: its cache (HF_HOME), its mirror (HF_ENDPOINT), no network (HF_HUB_OFFLINE=1), its token.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from assay.core.files import sha256, write_atomic
 from assay.subjects.sources.patience import printable
 
 MODEL, DATASET = "model", "dataset"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SITES = ("httpx", "httpx2", "httpcore", "requests", "urllib3", "aiohttp", "urllib")
 
 
@@ -74,7 +76,9 @@ def _noted(repo: str, revision: str, kind: str, error: Exception | None = None) 
     # The library notes a branch where files were asked for by it, we where its commit was: the later one holds.
     notes = [path for path in (root / "refs" / (revision or "main"), _place(repo, revision, kind)) if path.is_file()]
     if notes:
-        return max(notes, key=lambda path: path.stat().st_mtime).read_text(encoding="utf-8").strip()
+        sha = max(notes, key=lambda path: path.stat().st_mtime).read_bytes()[:64].decode("ascii", "replace").strip()
+        if _COMMIT.fullmatch(sha):
+            return sha
     if revision and (root / "snapshots" / revision).is_dir():
         return revision
     why = "HF_HUB_OFFLINE is set" if error is None else f"the hub cannot be reached ({_first(error)})"

@@ -42,7 +42,17 @@ def test_a_run_goes_on_with_the_same_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [b"2.0,1,", b"2.0,1,7,2,2,1,,0.5", b"\x00\xff\n", b"=cmd(),1,1,1,1,1,,\n", b"nan,1,9,1,1,1,,\n"]
+    "torn",
+    [
+        b"2.0,1,",
+        b"2.0,1,7,2,2,1,,0.5",
+        b"\x00\xff\n",
+        b"=cmd(),1,1,1,1,1,,\n",
+        b"nan,1,9,1,1,1,,\n",
+        b"x" * 200_000 + b"\n",
+        b"2.0,1," + b"9" * 400 + b",2,2,1,,\n",
+        b"2.0,1,7,2,2,1,-4,\n",
+    ],
 )
 def test_what_is_torn_or_foreign_is_left_out_and_gone_with_the_next_line(tmp_path: Path, torn: bytes) -> None:
     Plot(tmp_path, 0.0, 0).add(row(1.0, 5))
@@ -79,3 +89,18 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
 def test_nothing_there_is_no_lines(tmp_path: Path) -> None:
     assert read_plot(tmp_path) == []
     assert COLUMNS[0] == "seconds"
+
+
+def test_a_kill_while_a_torn_file_is_mended_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Plot(tmp_path, 0.0, 0).add(row(1.0, 5))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b"2.0,1,")
+
+    def killed(_: int, __: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("assay.core.files.write_all", killed)
+    monkeypatch.setattr("assay.core.plot.write_all", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Plot(tmp_path, 4.0, 8).add(row(5.0, 8))
+    assert [r["cases"] for r in read_plot(tmp_path)] == [5]

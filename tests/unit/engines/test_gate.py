@@ -13,7 +13,11 @@ from assay.core.stats import tango, wilson
 from assay.engines import gate_measure
 from assay.engines.evaluation import Share
 from assay.engines.gate_decide import Rules, count_row, share_row, unreliable
+from assay.engines.gate_regressions import old_row, still_failing
 from assay.engines.gate_result import Gate, GateRow
+from assay.engines.regress import Regressed
+from assay.engines.replay import FLAKY, Failure, Replayed
+from assay.outputs.gate.table import gate_lines
 from gates import BAD, DATA, NEW, OLD, inputs, live, prepare, right
 
 
@@ -24,6 +28,13 @@ def _files(_own_folder: None, tmp_path: Path) -> None:
 
 def rows(gate: Gate) -> dict[str, GateRow]:
     return {row.name: row for row in gate.rows}
+
+
+def test_a_gate_that_is_not_met_says_how_to_see_why() -> None:
+    hint = "what fails is not kept: with --save NAME it is, and assay report NAME shows it"
+    assert hint in gate_lines(assay.check(NEW, DATA, require="robust>=0.99", eps=0.05))
+    assert hint not in gate_lines(assay.check(NEW, DATA, require="clean>=0.5, robust>=0.5", eps=0.05))
+    assert hint not in gate_lines(assay.check(NEW, DATA, require="robust>=0.99", eps=0.05, save="kept"))
 
 
 def test_numbers_of_a_model_are_those_it_has() -> None:
@@ -76,7 +87,9 @@ def test_floors_of_classes() -> None:
 def test_many_floors_raise_no_alarm_by_chance_and_one_that_passes_needs_no_correction() -> None:
     clause, share = Clause("robust", ">=", 0.5, "*"), Share(40, 100)
     assert share_row(clause, share, Rules(), of="a").status == "not met", "the interval ends at 49.8 %"
-    assert share_row(clause, share, Rules(), of="a", among=10).status == "undecided"
+    many = share_row(clause, share, Rules(), of="a", among=10)
+    assert many.status == "undecided"
+    assert "(99.5 % interval 27.5 to 54.0 %)" in many.message, "the interval that decides is the one that is told"
     assert share_row(clause, Share(60, 100), Rules(), of="a", among=1000).status == "met", "it begins at 50.2 %"
 
 
@@ -127,6 +140,23 @@ def test_a_time_budget_decides_with_the_inputs_done() -> None:
     assert {f.row for f in other.failures} != {f.row for f in first.failures}
 
 
+def test_where_the_baseline_gets_less_far_the_gate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = gate_measure.Measuring.side
+
+    def slow(self: Any, model: Any, *given: Any, **named: Any) -> Any:
+        named["time"] = 1e-9 if model == OLD else 3600
+        return measured(self, model, *given, **named)
+
+    monkeypatch.setattr(gate_measure.Measuring, "side", slow)
+    gate = assay.check(NEW, DATA, require="robust>=0.2, clean_drop<=0.5", baseline=OLD, eps=0.05, time="1h")
+    assert {row.n for row in gate.rows} == {64}
+    assert gate.protocol["n"] == 64
+    assert not gate.complete, "the numbers are of 64 of 200 inputs"
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))[:64]
+    assert {failure.row for failure in gate.failures} <= set(order.tolist())
+    assert gate.failed == len(gate.failures)
+
+
 def test_with_time_enough_the_numbers_are_those_without_a_budget() -> None:
     asked: Any = {"require": "robust>=0.2, pgd>=0.1", "eps": 0.05}
     whole, timed = assay.check(NEW, DATA, **asked), assay.check(NEW, DATA, **asked, time="1h")
@@ -143,7 +173,11 @@ def test_a_trust_check_makes_a_number_unreliable_and_never_met() -> None:
     gate = assay.check(Saturated(), inputs(), require="robust>=0.5, clean>=0.5, robust[*]>=1", eps=0.05)
     assert not gate.met
     assert gate.warnings
-    assert gate.rows[0].status == "unreliable"
+    assert [row.status for row in gate.rows[:2]] == ["unreliable", "met"], "masked gradients spoil no clean accuracy"
+    ignore = [str(warning["name"]) for warning in gate.warnings]
+    quiet = assay.check(Saturated(), inputs(), require="robust>=0.5", eps=0.05, ignore=ignore)
+    assert quiet.protocol["checks_ignored"] == sorted(ignore)
+    assert any(line.startswith("trust checks ignored, as was asked: ") for line in gate_lines(quiet))
     lost = GateRow("robust", "robust>=0.5", "not met", "")
     assert unreliable(lost, ({"name": "x"},)) is lost, "a model that is broken is, whatever the checks say"
 
@@ -167,6 +201,52 @@ def test_what_is_measured_the_same_is_measured_once(monkeypatch: pytest.MonkeyPa
         net.get_parameter("w").mul_(-1)
     gate = assay.check(net, inputs(), require="clean>=0.5", suite="fgsm", eps=0.05, memory=memory)
     assert gate.rows[0].value == 0.1, "weights that changed are another model"
+
+
+def test_two_models_of_one_class_with_the_same_weights_are_two() -> None:
+    """What tells them apart is an attribute, of which neither weights nor repr know."""
+
+    class Turned(torch.nn.Module):
+        def __init__(self, sign: int) -> None:
+            super().__init__()
+            self.net, self.sign = live("old"), sign
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            turned: torch.Tensor = self.sign * self.net(x)
+            return turned
+
+    memory: dict[Any, Any] = {}
+    told = [assay.check(Turned(sign), inputs(), require="clean>=0.5", memory=memory).rows[0].value for sign in (1, -1)]
+    assert told == [1.0, 0.0]
+
+
+def test_the_same_model_has_lost_nothing_however_few_inputs_there_are() -> None:
+    few = f"{DATA}[:10]"
+    gate = assay.check(NEW, few, require="clean_drop<=0, robust_drop<=0.01", baseline=NEW, eps=0.05)
+    assert [(row.status, row.value, row.ci95, row.n) for row in gate.rows] == [("met", 0.0, (0.0, 0.0), 10)] * 2
+    assert "the same net with the same weights" in gate.rows[0].message
+    assert assay.check(NEW, few, require="clean_drop<=-0.1", baseline=NEW).rows[0].status == "not met"
+    other = assay.check(OLD, few, require="clean_drop<=0.01", baseline=live("old")).rows[0]
+    assert other.status == "undecided", "of a live module nobody knows what it computes"
+
+
+def test_where_questions_run_out_the_inputs_done_are_a_sample_of_all() -> None:
+    """Data of a folder lie class by class: the first inputs are all of one, and say nothing of the others."""
+    x, y = inputs()
+    order = y.argsort(stable=True)
+
+    def dark(batch: Any) -> Any:
+        return torch.tensor([[0.9, 0.1]]).repeat(len(batch), 1).numpy()
+
+    gate = assay.check(
+        dark, (x[order], y[order]), require="robust>=0.7", suite="square(queries=2)", eps=0.01, queries=300
+    )
+    assert not gate.complete
+    assert gate.rows[0].n in range(64, 200)
+    assert gate.protocol["checks_not_made"]["bad_clean_accuracy"] == "the budget of queries is spent"
+    assert any("could not be made" in line and "bad_clean_accuracy" in line for line in gate_lines(gate))
+    assert gate.rows[0].value == pytest.approx(0.5, abs=0.2), "it is 1 on the first hundred"
+    assert not gate.met
 
 
 def test_a_model_comes_back_as_it_was() -> None:
@@ -215,5 +295,36 @@ def test_old_failures_must_not_fail_any_more() -> None:
     fixed = assay.check(OLD, DATA, regressions=["old-failures"])
     assert (still.rows[0].name, still.rows[0].value, still.met) == ("old_failures", float(broken.sum()), False)
     assert {failure.kind for failure in still.failures} == {"old failure"}
+    assert still.failed == len(still.failures) == int(broken.sum())
+    unsteady = Replayed("run", "m", "label", 3, 1, (Failure("ab", FLAKY, "dark", "light", None, 1, 3, None),))
+    assert old_row(Regressed((unsteady,)), 0).status == "not met"
+    assert [failure.id for failure in still_failing(Regressed((unsteady,)))] == ["ab"], "what counts is named"
     assert (fixed.rows[0].value, fixed.met) == (0.0, True)
     assert assay.check(BAD, DATA, regressions=["old-failures"], allow_regressions=int(broken.sum())).met
+
+
+def test_inputs_that_are_lost_as_they_are_are_regressions_too() -> None:
+    """Fuzzing begins where both are right, so it cannot meet them."""
+    lost = set((right("old") & ~right("new")).nonzero().flatten().tolist())
+    gate = assay.check(NEW, DATA, baseline=OLD, fuzz_regressions=0.2, eps=1e-6)
+    assert (gate.rows[0].value, gate.met) == (float(len(lost)), False)
+    assert f"{len(lost)} of 200 inputs as they are and 0 of" in gate.rows[0].message
+    assert {failure.row for failure in gate.failures} == lost
+    both = assay.check(NEW, DATA, require="clean_drop<=1", baseline=OLD, fuzz_regressions=0.2, eps=1e-6)
+    assert (both.rows[1].value, both.failed) == (float(len(lost)), len(lost)), "none is named twice"
+    assert assay.check(NEW, DATA, baseline=OLD, fuzz_regressions=0.2, eps=1e-6, allow_regressions=len(lost)).met
+
+
+def test_a_model_has_no_regressions_against_itself() -> None:
+    gate = assay.check(NEW, DATA, baseline=live("new"), fuzz_regressions="1h", eps=0.05)
+    assert (gate.rows[0].value, gate.met, gate.fuzzed) == (0.0, True, None)
+
+
+def test_where_no_input_is_right_for_both_the_lost_ones_count() -> None:
+    class Wrong(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            score = 8 * (x.flatten(1)[:, 0] - 0.5)
+            return torch.stack([score, -score], 1)
+
+    gate = assay.check(Wrong(), inputs(), baseline=live("old"), fuzz_regressions="1h")
+    assert (gate.rows[0].value, gate.met) == (200.0, False)

@@ -60,6 +60,19 @@ def test_runs_measured_otherwise_are_not_compared(how: dict[str, Any]) -> None:
         assay.check("new", require="clean_drop<=0.1", baseline="old")
 
 
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"time": "1h", "require": "clean_drop<=1"}, "with --time only some inputs are done, run old has all"),
+        ({"fuzz_regressions": "1h"}, "between two models; name the old one itself"),
+    ],
+)
+def test_a_run_is_no_baseline_of_what_measures_otherwise(how: dict[str, Any], why: str) -> None:
+    saved(OLD, "old")
+    with pytest.raises(UsageError, match=why):
+        assay.check(NEW, DATA, baseline="old", eps=0.05, **how)
+
+
 def test_other_data_are_not_compared() -> None:
     saved(NEW, "new")
     assay.evaluate(OLD, "gate.npz[:100]", suite="fast", eps=0.05, save="old")
@@ -88,6 +101,40 @@ def test_what_a_run_cannot_answer_is_refused_with_what_to_do(require: str, how: 
 def test_the_first_attack_of_a_cascade_saw_every_input() -> None:
     saved(BAD, "run")
     assert assay.check("run", require="fgsm>=0.1").rows[0].value == 0.55
+
+
+def test_the_first_attack_of_a_saved_cascade_is_the_first_that_ran_not_that_of_the_alphabet() -> None:
+    """FGSM was tried on what PGD left: all but nothing of that breaks, which is no accuracy under FGSM."""
+    saved(BAD, "run", suite="pgd,fgsm")
+    gate = assay.check("run", require="pgd>=0.1")
+    assert gate.rows[0].value == 0.55
+    assert {failure.attack for failure in gate.failures} == {"pgd"}
+    with pytest.raises(UsageError, match="it ran fgsm on what others left"):
+        assay.check("run", require="fgsm>=0.1")
+    resumed = assay.check(BAD, DATA, require="robust>=0.1", suite="pgd,fgsm", eps=0.05, save="run")
+    assert {failure.attack for failure in resumed.failures} == {"pgd"}
+
+
+def test_a_baseline_that_cannot_be_trusted_spoils_drops_alone() -> None:
+    masked = "masked.py:net@old.safetensors"
+    told = (
+        Path("gate.py")
+        .read_text()
+        .replace("@ self.w", "@ self.w * 1e3")
+        .replace("[-score, score]", "[-score.tanh(), score.tanh()]")
+    )
+    Path("masked.py").write_text(told)
+    saved(NEW, "new")
+    saved(masked, "old")
+    asked = "clean>=0.5, robust>=0.5, clean_drop<=1, robust_drop<=1"
+    for gate in (
+        assay.check("new", require=asked, baseline="old"),
+        assay.check("new", require=asked, baseline=masked),
+        assay.check(NEW, DATA, require=asked, baseline="old", eps=0.05),
+        assay.check(NEW, DATA, require=asked, baseline=masked, eps=0.05),
+    ):
+        assert [row.status for row in gate.rows] == ["met", "met", "met", "unreliable"]
+        assert all(warning["message"].startswith("of the baseline: ") for warning in gate.warnings)
 
 
 def test_no_run_no_data() -> None:

@@ -8,30 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import assay
 from assay.core import store
-from assay.core.cases import Cases, InputSpec
 from assay.core.plot import read_plot
 from assay.engines import gauges
 from assay.engines.found import summary
 from assay.engines.fuzz import fuzz
 from assay.engines.kinds import kinds_in
-from assay.subjects.bench import Data
-
-SPEC = InputSpec((2,), (0.0, 1.0), ("low", "high"))
-
-
-class Threshold(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        level = x.mean(1, keepdim=True)
-        return torch.cat([0.5 - level, level - 0.5], 1)
-
-
-def seeds(n: int = 40) -> Data:
-    x = torch.linspace(0.3, 0.7, n)[:, None].repeat(1, 2)
-    return Data("line", Cases.of(x, (x.mean(1) > 0.5).long()), SPEC)
+from thresholds import Threshold, line
 
 
 @pytest.fixture
@@ -49,7 +34,7 @@ def half_valid(folder: Path) -> str:
 @pytest.mark.usefixtures("every_step")
 def test_readings_count_what_is_under_way() -> None:
     told: list[Any] = []
-    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=16, lanes=8, progress=told.append)
+    found = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=16, lanes=8, progress=told.append)
     tried = [numbers["tried"] for numbers in told]
     assert tried == sorted(tried)
     steps = [after - before for before, after in zip([0, *tried], tried, strict=False)]
@@ -68,7 +53,7 @@ def test_the_share_of_valid_cases_is_counted_and_committed(tmp_path: Path) -> No
     told: list[Any] = []
     rule = half_valid(tmp_path)
     found = fuzz(
-        "noise", Threshold(), seeds(), run="a", eps=0.1, unit=16, changes={"valid": [rule]}, progress=told.append
+        "noise", Threshold(), line(40), run="a", eps=0.1, unit=16, changes={"valid": [rule]}, progress=told.append
     )
     assert 0.4 < found.valid / found.cases < 0.6
     assert told[-1]["valid"] == pytest.approx(found.valid / found.cases)
@@ -80,26 +65,26 @@ def test_the_share_of_valid_cases_is_counted_and_committed(tmp_path: Path) -> No
 def test_lanes_do_not_change_what_is_counted(tmp_path: Path) -> None:
     rule = half_valid(tmp_path)
     given: dict[str, Any] = {"eps": 0.1, "unit": 16, "changes": {"valid": [rule]}}
-    one, other = (fuzz("noise", Threshold(), seeds(), run=f"r{n}", lanes=n, **given) for n in (3, 64))
+    one, other = (fuzz("noise", Threshold(), line(40), run=f"r{n}", lanes=n, **given) for n in (3, 64))
     assert (one.run / "journal.jsonl").read_bytes() == (other.run / "journal.jsonl").read_bytes()
     assert one.valid == other.valid < one.cases
 
 
 def test_kinds_counted_on_the_way_are_those_of_the_whole_run() -> None:
-    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=1500)
+    found = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=1500)
     kinds = kinds_in(store.read(found.run))
     assert kinds is not None
     assert read_plot(found.run)[-1]["kinds"] == len(kinds) > 1
-    more = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=3000)  # begun from the shards
+    more = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=3000)  # begun from the shards
     assert read_plot(more.run)[-1]["kinds"] == len(kinds_in(store.read(more.run)) or ())
 
 
 def test_plot_and_stats_are_continued() -> None:
-    first = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=1500)
+    first = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=1500)
     before = (first.run / "plot.csv").read_bytes()
     then = json.loads((first.run / "stats.json").read_text())
     assert 0 < then["last_new"] <= then["seconds"]
-    again = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=4000)
+    again = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=4000)
     assert (again.run / "plot.csv").read_bytes().startswith(before)
     rows = read_plot(again.run)
     assert rows[-1]["cases"] == again.cases
@@ -109,12 +94,12 @@ def test_plot_and_stats_are_continued() -> None:
 
 def test_no_clock_gets_into_what_is_committed() -> None:
     """Two runs at unlike speed, read at unlike moments, are the same bytes."""
-    fast = fuzz("noise", Threshold(), seeds(), run="fast", eps=0.1, unit=16)
+    fast = fuzz("noise", Threshold(), line(40), run="fast", eps=0.1, unit=16)
 
     def dawdle(_: Mapping[str, Any]) -> None:
         torch.randn(60, 60)
 
-    slow = fuzz("noise", Threshold(), seeds(), run="slow", eps=0.1, unit=16, progress=dawdle)
+    slow = fuzz("noise", Threshold(), line(40), run="slow", eps=0.1, unit=16, progress=dawdle)
     for name in ("journal.jsonl", *(f"cases/{p.name}" for p in (fast.run / "cases").glob("*"))):
         assert (fast.run / name).read_bytes() == (slow.run / name).read_bytes()
 
@@ -127,13 +112,13 @@ def test_coverage_is_a_share_in_the_plot(digits_model: str) -> None:
 
 def test_a_run_begun_before_valid_cases_were_counted_goes_on() -> None:
     """Its commits do not tell; the share is of those that do."""
-    found = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=500)
+    found = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=500)
     lines = []
-    for line in store.read(found.run).lines:
-        counts = {name: n for name, n in line.meta.get("counts", {}).items() if name != "valid"}
-        lines.append(replace(line, meta={**line.meta, **({"counts": counts} if counts else {})}))
-    (found.run / "journal.jsonl").write_bytes(b"".join(line.encode() for line in lines))
-    more = fuzz("noise", Threshold(), seeds(), run="a", eps=0.1, unit=8, cases=2000)
+    for kept in store.read(found.run).lines:
+        counts = {name: n for name, n in kept.meta.get("counts", {}).items() if name != "valid"}
+        lines.append(replace(kept, meta={**kept.meta, **({"counts": counts} if counts else {})}))
+    (found.run / "journal.jsonl").write_bytes(b"".join(kept.encode() for kept in lines))
+    more = fuzz("noise", Threshold(), line(40), run="a", eps=0.1, unit=8, cases=2000)
     assert 0 < more.valid == more.cases - found.cases
     assert json.loads((more.run / "stats.json").read_text())["now"]["valid"] == 1.0
 
@@ -159,11 +144,11 @@ def test_operators_of_a_users_own_mutator(tmp_path: Path) -> None:
         "    return cases.with_x((cases.info['seed_x'] + step).clamp(0, 1)).note(operator=down.long())\n"
     )
     changes = {"mutate": f"{tmp_path}/mine.py:shift"}
-    found = fuzz("noise", Threshold(), seeds(), run="a", unit=16, changes=changes)
+    found = fuzz("noise", Threshold(), line(40), run="a", unit=16, changes=changes)
     up, down = found.operators["up"], found.operators["down"]
     assert up["cases"] + down["cases"] == found.cases
     assert 0.1 < down["cases"] / found.cases < 0.5
-    level = seeds().cases.x.mean(1)
+    level = line(40).cases.x.mean(1)
     low = set(found.load().origin.tolist()) & set((level < 0.5).nonzero().flatten().tolist())
     assert low, "seeds below are broken by going up"
     assert up["failures"] >= len(low)
@@ -171,4 +156,4 @@ def test_operators_of_a_users_own_mutator(tmp_path: Path) -> None:
 
 def test_the_public_name_takes_signs_to_ignore() -> None:
     with pytest.raises(assay.UsageError, match="no sign 'nofinds' to ignore; there are no_finds_yet"):
-        fuzz("noise", Threshold(), seeds(), run="a", ignore=["nofinds"])
+        fuzz("noise", Threshold(), line(40), run="a", ignore=["nofinds"])

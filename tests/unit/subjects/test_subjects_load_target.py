@@ -91,6 +91,8 @@ def test_other_files_need_the_data() -> None:
         ("lenet4@w.safetensors", "the weights are those of a lenet5, not of a lenet4; write lenet5@…"),
         ("lenet5@none.safetensors", "no such checkpoint: none.safetensors"),
         ("lenet5(pading=same)@w.safetensors", "model 'lenet5' has no parameter 'pading'; did you mean 'padding'?"),
+        ("net.py", "net.py is a file: write net.py:FUNCTION, where the function returns the net"),
+        ("net.py@w.safetensors", "net.py is a file: write net.py:FUNCTION@w.safetensors, where"),
         ("net.py:make", "no such file: net.py"),
         ("net.py:make@", "'net.py:make@' names no weights; write net.py:make@weights.safetensors"),
         ("net.py:make@w.safetensors", "no such file: net.py"),

@@ -52,10 +52,16 @@ def gate_lines(gate: Gate) -> Iterator[str]:
     if len(_shown(gate)) < len(gate.rows):
         yield f"{len(gate.rows) - len(_shown(gate))} floors of classes are met and not shown; --json has them"
     yield from (f"UNRELIABLE ({warning['name']}): {warning['message']}" for warning in gate.warnings)
+    if ignored := gate.protocol.get("checks_ignored"):
+        yield f"trust checks ignored, as was asked: {', '.join(ignored)}"
+    if unmade := gate.protocol.get("checks_not_made"):
+        yield f"trust checks that could not be made: {', '.join(unmade)}"
     if not gate.complete:
         yield f"the budget ended after {gate.protocol.get('n')} inputs; the numbers are of those"
     if gate.run is not None:
         yield f"examples: assay report {gate.run}"
+    elif gate.failed and not gate.met:
+        yield "what fails is not kept: with --save NAME it is, and assay report NAME shows it"
     if gate.fuzzed is not None and any(row.name == "regressions" and row.value for row in gate.rows):
         yield f"regressions found: assay report {gate.fuzzed}"
     yield verdict(gate)

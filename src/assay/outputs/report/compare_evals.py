@@ -10,12 +10,22 @@ from assay.engines.protocol import differences
 from assay.engines.saved import Saved, saved_evaluation
 from assay.outputs.report.charts import Bar, Series, bars, lines, number
 from assay.outputs.report.classes import accuracy_cell
-from assay.outputs.report.comparing import Compared, Run, grouped, listed, points, ranks, refused, side_by_side
+from assay.outputs.report.comparing import (
+    Compared,
+    Run,
+    grouped,
+    listed,
+    pairwise,
+    points,
+    ranks,
+    refused,
+    side_by_side,
+)
 from assay.outputs.report.evaluated import hint_of, warning_note
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
 
-PAIRED = 6  # runs up to which every pair is tested; with more, each against the first
-SURE = 0.05
+PAIRED = 6  # runs up to which every pair is shown; with more, each against the first: ranks and JSON know all
+SURE = 0.05  # how often at most, over all pairs together, two that are alike are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,7 @@ def _protocols(done: Sequence[One]) -> Table:
     more: dict[str, list[Any]] = {
         "data": [p.get("data") for p in protocols],
         "access": [one.saved.told.get("access") for one in done],
+        "checks ignored": [", ".join(one.saved.told.get("ignored_checks", ())) or "none" for one in done],
         "torch": [p.get("torch") for p in protocols],
     }
     # These may differ between numbers that are compared: the same data may have two names.
@@ -95,8 +106,9 @@ def _protocols(done: Sequence[One]) -> Table:
 
 def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     """The comparison of evaluations under one protocol; a sentence that sums it up."""
+    level = pairwise(len(group), SURE)
     tests = {
-        what: {(a.name, b.name): paired(rows[a.name], rows[b.name]) for a, b in _pairs(group)}
+        what: {(a.name, b.name): paired(rows[a.name], rows[b.name], level=level) for a, b in combinations(group, 2)}
         for what, rows in (
             ("worst case", {one.name: one.saved.standing() for one in group}),
             ("clean", {one.name: one.saved.right for one in group}),
@@ -117,16 +129,14 @@ def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     return _sentence(group, place, worst)
 
 
-def _pairs(group: Sequence[One]) -> list[tuple[One, One]]:
-    """Every pair, or with many runs each against the first."""
-    return list(combinations(group, 2)) if len(group) <= PAIRED else [(group[0], other) for other in group[1:]]
-
-
 def _surely(tests: dict[tuple[str, str], Paired], one: str, other: str) -> bool:
-    """Whether the first is better beyond the 95 % interval of the difference."""
+    """Whether the first is better beyond the interval of the difference, which makes up for how many pairs there are.
+
+    Every pair must have been tested, or a run would rank first for want of a test.
+    """
     if (one, other) in tests:
-        return tests[one, other].ci95[0] > 0
-    return (other, one) in tests and tests[other, one].ci95[1] < 0
+        return tests[one, other].interval[0] > 0
+    return tests[other, one].interval[1] < 0
 
 
 def _table(group: Sequence[One], place: dict[str, int], hint: str) -> Table:
@@ -171,8 +181,10 @@ def _paired_table(group: Sequence[One], tests: dict[str, dict[tuple[str, str], P
     rows = []
     for what, pairs in tests.items():
         for (one, other), pair in pairs.items():
+            if len(group) > PAIRED and one != group[0].name:
+                continue
             low, high = pair.ci95
-            sure = "told apart" if low > 0 or high < 0 else "not told apart"
+            sure = "told apart" if pair.interval[0] > 0 or pair.interval[1] < 0 else "not told apart"
             if sure == "not told apart" and pair.needed is not None:
                 sure += f"; about {pair.needed} inputs would, if the difference is this"
             rows.append(
@@ -187,11 +199,14 @@ def _paired_table(group: Sequence[One], tests: dict[str, dict[tuple[str, str], P
                 )
             )
     count = len(tests["worst case"])
-    several = f" With {count} pairs, hold p against {SURE / count:.2g}, not {SURE}." if count > 1 else ""
+    several = ""
+    if count > 1:
+        several = f" Told apart, and ranked, by intervals that make up for {count} pairs (Bonferroni: p below about "
+        several += f"{SURE / count:.2g}, not {SURE})."
     heads = ("", "difference", "95 % interval", "p (McNemar)", "only the first right", "only the second", "")
     note = f"Over the same {len(group[0].saved.right)} inputs: Tango's interval, exact p.{several}"
     if len(group) > PAIRED:
-        note += f" With more than {PAIRED} runs each is held against the first."
+        note += f" Of more than {PAIRED} runs, those pairs are shown that the first is in; the ranks are of all."
     return Table(heads, tuple(rows), note=note)
 
 

@@ -13,7 +13,7 @@ from assay.engines.evaluation import Share
 from assay.engines.found import Found, summary
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.report.charts import Series, lines, number
-from assay.outputs.report.comparing import Compared, Run, grouped, listed, ranks, refused, side_by_side
+from assay.outputs.report.comparing import Compared, Run, grouped, listed, pairwise, ranks, refused, side_by_side
 from assay.outputs.report.over_time import POINTS, thinned
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
 from assay.outputs.tables import percent
@@ -49,6 +49,7 @@ class One:
     def bounds(self) -> dict[str, Any]:
         """What decides which cases count: two runs that differ in it looked for different things."""
         recipe = self.begin.get("recipe", {})
+        beside = self.begin.get("target", {}).get("siblings", ())
         ball = ", ".join(f"{name} {value}" for name, value in sorted(_BALL.findall(str(recipe.get("mutate", "")))))
         return {
             "data hash": self.begin.get("data", {}).get("fingerprint"),
@@ -56,6 +57,7 @@ class One:
             "valid": ", ".join(map(str, recipe.get("valid", ()))) or "everything",
             "oracle": recipe.get("oracle"),
             "seeds": recipe.get("seeds"),
+            **({"models beside it (hash)": ", ".join(map(str, beside))} if beside else {}),
         }
 
 
@@ -63,7 +65,8 @@ def compared_fuzz(runs: Sequence[Run]) -> Compared:
     """What fuzzing runs say beside each other."""
     every = [One(run.name, summary(run.store), identity_of(run.store), keeps_all(run.store)) for run in runs]
     told = Compared()
-    rows: dict[str, list[Any]] = {key: [one.bounds[key] for one in every] for key in every[0].bounds}
+    keys = dict.fromkeys(key for one in every for key in one.bounds)
+    rows: dict[str, list[Any]] = {key: [one.bounds.get(key) for one in every] for key in keys}
     budget: dict[str, list[Any]] = {
         "model hash": [one.model for one in every],
         "recipe": [one.recipe for one in every],
@@ -92,11 +95,15 @@ def compared_fuzz(runs: Sequence[Run]) -> Compared:
 
 def _differ(one: One, other: One) -> list[str]:
     mine, theirs = one.bounds, other.bounds
-    return [f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]]
+    keys = dict.fromkeys((*mine, *theirs))
+    return [f"{key} {mine.get(key)} and {theirs.get(key)}" for key in keys if mine.get(key) != theirs.get(key)]
 
 
 def _why_not(group: Sequence[One]) -> str:
     """Why runs of one group have no rank, "" where they have."""
+    shaky = [one.name for one in group if (one.found.stability or {}).get("warnings")]
+    if shaky:
+        return f"UNRELIABLE, the model of {listed(shaky)} does not answer the same input the same"
     if any(one.every for one in group):
         return "a run keeps every case, so that its counts are of a pool"
     if len({one.model for one in group}) > 1 and len({one.recipe for one in group}) > 1:
@@ -116,7 +123,8 @@ def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     place: dict[str, int] = {}
     if not why:
         shares = {one.name: one.broken for one in group}
-        place = ranks([one.name for one in group], lambda one, other: _more(shares[one], shares[other]))
+        level = pairwise(len(group))
+        place = ranks([one.name for one in group], lambda one, other: _more(shares[one], shares[other], level))
     parts: list[Part] = [_table(group, place)]
     parts += [Note(f"Not ranked: {why}.", "warning")] if why else []
     names = [one.name for one in group]
@@ -131,9 +139,9 @@ def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     return f"Under the same bounds none surely breaks a larger share of seeds than {listed(first)}."
 
 
-def _more(one: Share, other: Share) -> bool:
-    """Whether the first broke a larger share of its seeds, beyond the 95 % interval of the difference."""
-    return newcombe(one.right, one.n, other.right, other.n)[0] > 0
+def _more(one: Share, other: Share, level: float) -> bool:
+    """Whether the first broke a larger share of its seeds, beyond the interval of the difference."""
+    return newcombe(one.right, one.n, other.right, other.n, level)[0] > 0
 
 
 def _table(group: Sequence[One], place: Mapping[str, int]) -> Table:

@@ -13,7 +13,17 @@ from assay.engines.hardened import Tested
 from assay.engines.stored import identity_of
 from assay.outputs.report.charts import Bar, bars
 from assay.outputs.report.classes import accuracy_cell
-from assay.outputs.report.comparing import Compared, Run, grouped, listed, points, ranks, refused, side_by_side
+from assay.outputs.report.comparing import (
+    Compared,
+    Run,
+    grouped,
+    listed,
+    pairwise,
+    points,
+    ranks,
+    refused,
+    side_by_side,
+)
 from assay.outputs.report.evaluated import warning_note
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
 
@@ -94,7 +104,8 @@ def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     tests = {one.name: one.test for one in group if one.test is not None}
     sound = [name for name, test in tests.items() if not test.after.unreliable]
     worst = {name: test.after.worst for name, test in tests.items()}
-    place = ranks(sound, lambda one, other: _surely(worst[one], worst[other]))
+    level = pairwise(len(sound))
+    place = ranks(sound, lambda one, other: _surely(worst[one], worst[other], level))
     names = list(tests)
     parts: list[Part] = [_table(tests, place), _chart(tests)]
     parts += [warning_note(w, name) for name, test in tests.items() for w in test.after.warnings]
@@ -111,8 +122,8 @@ def _group(told: Compared, group: Sequence[One], suffix: str) -> str:
     return f"After hardening, on the test part, none is surely better in the worst case than {listed(first)}.{doubt}"
 
 
-def _surely(one: Share, other: Share) -> bool:
-    return newcombe(one.right, one.n, other.right, other.n)[0] > 0
+def _surely(one: Share, other: Share, level: float) -> bool:
+    return newcombe(one.right, one.n, other.right, other.n, level)[0] > 0
 
 
 def _table(tests: Mapping[str, Tested], place: Mapping[str, int]) -> Table:

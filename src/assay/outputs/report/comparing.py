@@ -1,5 +1,6 @@
 """What comparisons of all kinds of runs share: groups of runs that may stand beside each other, and honest ranks."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -48,6 +49,15 @@ def ranks(names: Sequence[str], surely: Callable[[str, str], bool]) -> dict[str,
     {'a': 1, 'b': 1, 'c': 2}
     """
     return {name: 1 + sum(surely(other, name) for other in names if other != name) for name in names}
+
+
+def pairwise(runs: int, error: float = 0.05) -> float:
+    """The level of intervals that tell pairs apart: of many pairs one differs by chance (Bonferroni).
+
+    >>> pairwise(2), round(pairwise(5), 3)
+    (0.95, 0.995)
+    """
+    return 1 - error / max(math.comb(runs, 2), 1)
 
 
 def side_by_side(names: Sequence[str], rows: Mapping[str, Sequence[Any]], note: str = "") -> Table:

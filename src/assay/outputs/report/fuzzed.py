@@ -70,7 +70,14 @@ def _found_words(
             f"Recipe {name} found {total} case{s} for which {recipe.get('oracle', '?')} holds; on {wrong} of them the "
             f"{role} itself is wrong."
         )
-    return f"{said} {seeds}; {worked}.", "bad"
+    return f"{said} {seeds}; {worked}.{_far(shown)}", "bad"
+
+
+def _far(shown: Shown | None) -> str:
+    """How large the changes are: failures say little to those who do not know."""
+    size = shown.cases.info["size"] if shown is not None else torch.empty(0)
+    finite = size[size.isfinite()]
+    return f" The median change is {float(finite.median()):.3g} ({shown.norm})." if shown and len(finite) else ""
 
 
 def fuzz_sections(run: Store, shown: Shown | None) -> Iterator[Section]:

@@ -138,7 +138,7 @@
   };
   const origin = (card) => {
     const round = card[ROUND] ? `, round ${card[ROUND]}` : "";
-    const kind = data.kinds.length ? ` · kind ${card[KIND] + 1}, ${data.kinds[card[KIND]]} of it` : "";
+    const kind = data.kinds.length ? ` · kind ${card[KIND] + 1}, ${data.kinds[card[KIND]]} alike` : "";
     return data.makers[card[MAKER]] + round + kind;
   };
   const again = (card) => {

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from torch import Tensor
@@ -89,7 +90,7 @@ class Gallery:
             "page": PAGE,
             "tile": None if self.layout is None else [self.layout.width, self.layout.height],
             "gutter": GUTTER,
-            "sheets": self.sheets,
+            "sheets": [(quote(name), across, down) for name, across, down in self.sheets],  # they are addresses
             "cards": [_packed(card) for card in self.cards],
         }
         text = json.dumps(told, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -108,7 +109,7 @@ def gallery_of(run: Store, failures: Shown, models: Models, *, rows: Tensor | No
     """The cards of a run's failures, without their pictures; ``rows`` are those to show, else as many as a page holds,
     what is different first.
     """
-    order = rows_of(failures.cases, MOST) if rows is None else rows
+    order = rows_of(failures.cases, MOST, failures.smaller) if rows is None else rows
     layout = layout_of(tuple(failures.cases.x.shape[1:]), len(order))
     counts = failures.cases.info["kind_of_failure"].bincount() if failures.kinds else torch.zeros(0)
     rounds = failures.cases.info["round"].unique().tolist()

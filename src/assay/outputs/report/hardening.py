@@ -9,6 +9,7 @@ from assay.core.units import clock
 from assay.engines.final_look import last_look, last_result
 from assay.engines.hardened import Round
 from assay.engines.hardening_words import OUTDONE, looked, no_control
+from assay.engines.measured import Measured
 from assay.engines.round_book import rounds_of
 from assay.engines.stored import identity_of, only_trains
 from assay.outputs.harden_tables import POOL, picked
@@ -34,16 +35,21 @@ def harden_verdict(run: Store) -> Note:
         ended = "" if told else "The hardening has not ended; the same command goes on. "
         best = rounds[int(told.get("best", len(rounds) - 1))].measured
         said = f"{ended}Round {told.get('best', len(rounds) - 1)} withstands the attacks on {percent(best.worst)} of "
-        return Note(f"{said}{best.worst.n} validation inputs. {gain}".strip(), "" if told else "warning")
+        tone: Tone = "" if told and not best.warnings else "warning"
+        return Note(f"{_doubt(best)}{said}{best.worst.n} validation inputs. {gain}".strip(), tone)
     best = rounds[told["best"]].measured
     said = outcome(told["verdicts"], met=told["met"])
-    doubt = f"UNRELIABLE ({', '.join(w['name'] for w in best.warnings)}): " if best.warnings else ""
-    tone: Tone = "warning" if best.warnings or "undecided" in said else "good" if told["met"] else "bad"
+    doubt = _doubt(best)
+    tone = "warning" if best.warnings or "undecided" in said else "good" if told["met"] else "bad"
     return Note(
         f"{doubt}The requirement {told['until']} is {said} by round {told['best']} on {best.clean.n} validation "
         f"inputs. {gain}".strip(),
         tone,
     )
+
+
+def _doubt(best: Measured) -> str:
+    return f"UNRELIABLE ({', '.join(w['name'] for w in best.warnings)}): " if best.warnings else ""
 
 
 def _gain(run: Store, tables: list[str]) -> str:
@@ -200,7 +206,7 @@ def _meaning(*, alone: bool, pool: bool) -> str:
         *([f"{POOL[0].upper()}{POOL[1:]}."] if pool else []),
         *([] if alone else ["Fixed: failures never trained on that are right now."]),
         "Broken: clean inputs that were right for the original and are wrong now.",
-        "95\u202f% Wilson intervals.",
+        "95 % Wilson intervals.",
     ]
     return " ".join(said)
 

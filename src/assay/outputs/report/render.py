@@ -158,6 +158,8 @@ def _drawing(svg: str) -> Any:
     """A drawing of ours, if it is one and nothing in it can run or load."""
     from markupsafe import Markup
 
+    if "<!" in svg or "<?" in svg:  # comments and the like, of which XML and HTML see different ends
+        raise ValueError("a drawing of a report may hold nothing but elements and text")
     for element in ElementTree.fromstring(svg).iter():
         tag = element.tag.rpartition("}")[2]
         active = [name for name in element.attrib if _ACTIVE.match(name.rpartition("}")[2])]

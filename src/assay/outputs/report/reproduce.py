@@ -95,13 +95,21 @@ def _eval(run: Store, begin: Mapping[str, Any]) -> Iterator[Row]:
             command("assay", "eval", "--config", _file(run), "--save", f"{run.name}-again"),
         )
     elif not begin.get("target", {}).get("static"):
-        suite = ",".join(str(text) for text in begin.get("suite", {}).values())
+        suite = ",".join(_in_order(begin))
         each = () if begin.get("run", {}).get("cascade", True) else ("--each",)
         seed = str(begin.get("run", {}).get("seed", 0))
         yield (
             "the same evaluation anew",
             command("assay", "eval", model, "--data", data, "--suite", suite, "--seed", seed, *each),
         )
+
+
+def _in_order(begin: Mapping[str, Any]) -> list[str]:
+    """The attacks as they ran, which decides what each of a cascade saw: the journal spells tables by the alphabet."""
+    suite: Mapping[str, Any] = begin.get("suite", {})
+    keys = (str(key) for key in begin.get("run", {}).get("order", ()))
+    order = [label for key in keys if (label := key.partition("/")[2]) in suite and not key.startswith("static/")]
+    return [str(suite[label]) for label in (*order, *(label for label in suite if label not in order))]
 
 
 def _harden(run: Store, begin: Mapping[str, Any]) -> Iterator[Row]:
@@ -119,7 +127,9 @@ def _harden(run: Store, begin: Mapping[str, Any]) -> Iterator[Row]:
         ball = begin.get("ball", {})
         size = ("--eps", str(ball["eps"]), "--norm", str(ball["norm"])) if ball.get("eps") is not None else ()
         part = f"{data.get('spec', '')}/test"
-        yield "measure the best model once more", command("assay", "eval", model, "--data", part, "--each", *size)
+        suite = begin.get("recipe", {}).get("suite")
+        how = (*size, *(("--suite", str(suite)) if suite else ()))
+        yield "measure the best model once more", command("assay", "eval", model, "--data", part, "--each", *how)
 
 
 def _prioritise(run: Store, begin: Mapping[str, Any]) -> Iterator[Row]:

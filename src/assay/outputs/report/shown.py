@@ -22,6 +22,7 @@ from assay.engines.stored import class_names, identity_of, keeps_all, kind_of, r
 
 UNIT = (0.0, 1.0)
 _NORM = re.compile(r"\bnorm=(linf|l2|l1|l0)\b")
+_CLASSES = 10_000_000  # more than any model has: names for all of them would fill the memory
 _CHUNK = 2048  # rows that are compared with their seeds at a time
 
 
@@ -119,9 +120,9 @@ class _Block:
         clean = decode(run.file(self.state)) if self.state else {}
         seeds, seeded = cases.x, torch.zeros(len(cases), dtype=torch.bool)
         if "x" in clean and len(clean["x"]):
-            place = torch.zeros(int(clean["origin"].max()) + 1, dtype=torch.int64)
-            place[clean["origin"]] = torch.arange(len(clean["origin"]))
-            seeds, seeded = clean["x"][place[cases.origin]], ~seeded
+            known, place = clean["origin"].sort()
+            at = torch.searchsorted(known, cases.origin).clamp_max(len(known) - 1)
+            seeds, seeded = clean["x"][place[at]], known[at] == cases.origin
         zero = torch.zeros(len(cases), dtype=torch.int64)
         return cases.note(seed_x=seeds, seeded=seeded, maker=self._maker(cases), round=zero)
 
@@ -168,7 +169,7 @@ def _bounds(run: Store, cases: Cases) -> tuple[float, float]:
         if isinstance(told, list) and len(told) == 2 and all(isinstance(end, int | float) for end in told):
             return (float(told[0]), float(told[1])) if told[0] < told[1] else UNIT
     low, high = (float(end) for end in cases.info["seed_x"].nan_to_num().aminmax())
-    return UNIT if low >= 0 and high <= 1 else (low, high)
+    return UNIT if (low >= 0 and high <= 1) or low == high else (low, high)
 
 
 def _norm(run: Store) -> Norm:
@@ -186,8 +187,10 @@ def _classes(run: Store, cases: Cases) -> tuple[str, ...]:
     """The names of the classes; an evaluation tells them with its first block."""
     line = next(run.commits("eval"), None)
     told = line.meta.get("classes") if line is not None else None
-    names = tuple(map(str, told)) if isinstance(told, list) and told else class_names(run, cases)
     most = max(int(cases.y.max()), int(cases.info["pred"].max()))
+    if most >= _CLASSES:
+        raise UsageError(f"run {run.name} tells of a class number {most}: no model has so many classes")
+    names = tuple(map(str, told)) if isinstance(told, list) and told else class_names(run, cases)
     return (*names, *(str(number) for number in range(len(names), most + 1)))
 
 

@@ -22,7 +22,7 @@ OPENING = 60.0  # where it only prepares files here: the first database of MLflo
 LEAVING_IN_ALL = 20.0
 WAITING = 4  # events before a sink that is slow gets no more numbers until it has caught up
 MOST_WAITING = 1000  # of those that are never left out
-_USER = re.compile(r"//[^/@\s]+@")
+_USER = re.compile(r"//[^/\s]+@")
 
 
 class Sink:

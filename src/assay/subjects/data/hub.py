@@ -234,7 +234,8 @@ class _without_bars:  # noqa: N801  it is used like a function
 def is_local(path: str, spec: HubData) -> bool:
     """Whether a path that a row names is one that the library itself put there."""
     library = _datasets(spec)
-    if spec.folder is not None:
-        return True
-    roots = (library.config.HF_CACHE_HOME, library.config.HF_DATASETS_CACHE)
+    roots = [library.config.HF_CACHE_HOME, library.config.HF_DATASETS_CACHE]
+    roots += [] if spec.folder is None else [str(spec.folder)]
+    if not Path(path).is_file():  # a pipe would be waited for
+        return False
     return any(Path(path).resolve().is_relative_to(Path(root).resolve()) for root in roots)

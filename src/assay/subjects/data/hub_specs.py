@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assay.core.errors import UsageError
 from assay.core.specs import Params, step, written
+from assay.subjects.sources.hub_specs import is_revision
 
 SCHEME = "hf:"
 EXAMPLE = "hf:owner/name/test, hf:owner/name@revision/test or hf:./folder/test"
@@ -74,6 +75,8 @@ def parse(text: str) -> HubData:
     parts = [part.removesuffix("\0") for part in parts]
     if not 2 <= len(parts) <= 4 or not all(map(_PART.fullmatch, parts)):
         raise UsageError(f"{text!r} is no data set of the hub; write {EXAMPLE}")
+    if revision and not is_revision(revision):
+        raise UsageError(f"{revision!r} in {text!r} is no revision: a branch, a tag or a commit")
     behind = parts[2:]
     config, split = ("", *behind) if len(behind) == 1 else (behind or ("", ""))
     return HubData("/".join(parts[:2]), None, revision or "", config, split, params)

@@ -113,10 +113,12 @@ def _source(spec: HubSpec) -> Any:
 def _made(spec: HubSpec, text: str) -> HubNet:
     try:
         found: HubNet = _source(spec).made(spec)
-    except (TypeError, ValueError, RuntimeError, KeyError, AssertionError, ImportError) as error:
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, AssertionError, ImportError) as error:
         if is_out_of_memory(error):
             raise
-        raise UsageError(f"{text} cannot be built: {(str(error).splitlines() or [''])[0]}") from error
+        said = "".join(str(error).splitlines()[:1])
+        named = f"{type(error).__name__}: " if isinstance(error, KeyError | AttributeError) or not said else ""
+        raise UsageError(f"{text} cannot be built: {named}{said}") from error
     for module in found.net.modules():
         if isinstance(getattr(module, "fused_attn", None), bool):
             setattr(module, "fused_attn", False)  # noqa: B010  the fused kernel has no second derivatives, which some recipes take

@@ -65,6 +65,15 @@ class HubSpec:
         return self.net if self.weights is None else f"{self.net}@{self.weights}"
 
 
+def is_revision(text: str) -> bool:
+    """Whether a branch, tag or commit may be called so; one that leads out of a folder of such names is none.
+
+    >>> is_revision("refs/pr/3"), is_revision("../../x")
+    (True, False)
+    """
+    return _REVISION.fullmatch(text) is not None and not {"", ".", ".."} & set(text.split("/"))
+
+
 def is_hub(model: Any) -> bool:
     """Whether the text names a model of a hub."""
     return isinstance(model, str) and model.partition(":")[0].lower() in SCHEMES and ":" in model
@@ -120,13 +129,13 @@ def _behind(text: str) -> tuple[str, Path | None]:
     if not text.lower().endswith(WEIGHTS):
         return text, None
     revision, at, file = text.partition("@")
-    if at and not Path(text).exists() and _REVISION.fullmatch(revision):
+    if at and not Path(text).exists() and is_revision(revision):
         return revision, Path(file)
     return "", Path(text)
 
 
 def _check(spec: HubSpec, text: str) -> None:
-    if spec.revision and _REVISION.fullmatch(spec.revision) is None:
+    if spec.revision and not is_revision(spec.revision):
         raise UsageError(f"{spec.revision!r} in {text!r} is no revision: a branch, a tag or a commit")
     if spec.revision and (spec.scheme == TORCHVISION or spec.folder is not None):
         raise UsageError(f"{spec.net.rpartition('@')[0]} has no revisions; behind its @ stands a file of weights")

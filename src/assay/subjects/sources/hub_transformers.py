@@ -25,8 +25,10 @@ log = logging.getLogger("assay")
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 _AUTO = "AutoModelForImageClassification"
-_WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
+_INDEX = "model.safetensors.index.json"
+_WEIGHTS = ("model.safetensors", "model-*.safetensors", _INDEX)
 _UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls classes that nobody has named
+_LOADS = {"checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_custom_load"}
 _LONGEST = 16 << 20  # bytes of a configuration
 _CLOSE = 1e-4  # how far two ways to normalise may be apart
 _TRIAL = (48, 64)  # an image that no model takes as it is
@@ -100,6 +102,7 @@ def _config(spec: HubSpec, folder: Path) -> tuple[Any, bool]:
     told = _json(folder / CONFIG)
     transformers = needed("transformers", "hub", str(spec))
     kind = told.get("model_type")
+    _check_timm(spec, told)
     native = kind in transformers.CONFIG_MAPPING and (
         type(transformers.CONFIG_MAPPING[kind]()) in getattr(transformers, _AUTO)._model_mapping
     )
@@ -122,8 +125,32 @@ def _config(spec: HubSpec, folder: Path) -> tuple[Any, bool]:
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True), True
 
 
+def _check_timm(spec: HubSpec, told: dict[str, Any]) -> None:
+    """A wrapped net of timm: its configuration may name a kind of net, not files or repositories to load besides."""
+    if told.get("model_type") != "timm_wrapper":
+        return
+    given = told.get("model_args") or {}
+    loads = sorted(set(given) & _LOADS) if isinstance(given, dict) else ["model_args"]
+    named = str(told.get("architecture", ""))
+    if loads or not re.fullmatch(r"[\w.]+", named):
+        what = loads[0] if loads else f"architecture {named!r}"
+        raise UsageError(f"the configuration of {spec.net} names more to load ({what}), which is not done")
+
+
+def _check_index(spec: HubSpec, folder: Path) -> None:
+    """A list of files of weights names safetensors beside it and nothing else."""
+    if not (folder / _INDEX).is_file() or (folder / _WEIGHTS[0]).is_file():
+        return
+    listed = _json(folder / _INDEX).get("weight_map")
+    names = set(map(str, listed.values())) if isinstance(listed, dict) else {""}
+    strange = sorted(name for name in names if not name.endswith(".safetensors") or "/" in name or "\\" in name)
+    if strange:
+        raise UsageError(f"{_INDEX} of {spec.net} names {strange[0]!r}, which is no file of safetensors beside it")
+
+
 def _pretrained(spec: HubSpec, folder: Path, auto: Any, config: Any, code: bool) -> Any:
     """The net with the weights of the folder, all of them."""
+    _check_index(spec, folder)
     with site.asked(spec.net):
         net, told = auto.from_pretrained(
             folder,

@@ -133,12 +133,13 @@ def _build(text: str, data: Data | None, mean: Sequence[float], std: Sequence[fl
     name, at, file = text.partition("@")
     if not at and (own := python_file(name)) is not None:
         return _with_own_weights(text, own, data, mean, std)
+    if name.endswith(".py"):
+        weights_too = f"@{file}" if file else ""
+        raise UsageError(f"{name} is a file: write {name}:FUNCTION{weights_too}, where the function returns the net")
     if not at or not file:
         raise UsageError(f"{text!r} names no weights; write {name}@weights.safetensors (assay train makes them)")
     path = Path(file)
     place = python_file(name)
-    if name.endswith(".py"):
-        raise UsageError(f"{name} is a file: write {name}:FUNCTION@{file}, where the function returns the net")
     meta: Mapping[str, Any]
     weights, meta = checkpoint.read(path)
     facts.check(meta, path)
