@@ -126,7 +126,7 @@ def _rest(row: GateRow, clause: Clause, what: str) -> str:
         return ""
     if row.needed is None:
         return f"; undecided: {'it lies on the bound' if row.value == clause.bound else 'the bound lies within'}"
-    return f"; undecided, about {row.needed} {what} would decide, if that is the true value"
+    return f"; about {row.needed} {what} would decide, if that is the true value"
 
 
 def _required(clause: Clause) -> str:

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import doc_blocks
 
-BROWSER = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 # What makes a browser ask for something: not links, which wait for a click.
 _ASKS = re.compile(
     r"""(?:<(?:script|img|iframe|source|audio|video)[^>]*\ssrc|<link[^>]*\shref)=["']?(\w+:)?//([^"'\s>]+)"""
@@ -64,25 +63,19 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("way", ["server", "file"])
-def test_search_finds_an_attack(way: str, site: Path, address: str) -> None:
-    if not BROWSER.exists() and not os.environ.get("ASSAY_NEEDS_BROWSER"):
-        pytest.skip("no chromium here")
-    from playwright.sync_api import sync_playwright
-
+def test_search_finds_an_attack(way: str, site: Path, address: str, browser: Any) -> None:
     start = f"{address}/index.html" if way == "server" else (site / "index.html").as_uri()
     asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(BROWSER), args=FLAGS)
-        page = browser.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(start)
-        assert "Assay" in page.title()
-        box = page.get_by_role("textbox", name="Search").first
-        box.click()
-        box.press_sequentially("hop_skip_jump")  # it searches as one types
-        page.wait_for_selector(".md-search-result__link[href*='attacks.html']", timeout=20_000)
-        page.goto(start.replace("index.html", "reference/attacks.html"))
-        assert page.locator("#pgd").count() == 1
-        browser.close()
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(start)
+    assert "Assay" in page.title()
+    box = page.get_by_role("textbox", name="Search").first
+    box.click()
+    box.press_sequentially("hop_skip_jump")  # it searches as one types
+    page.wait_for_selector(".md-search-result__link[href*='attacks.html']", timeout=20_000)
+    page.goto(start.replace("index.html", "reference/attacks.html"))
+    assert page.locator("#pgd").count() == 1
+    page.close()
     assert asked
     assert [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))] == []
