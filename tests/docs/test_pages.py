@@ -1,19 +1,10 @@
-"""The pages that a new reader types first run as they are written; all others: tests/extras/test_docs_pages.py."""
+"""How the blocks of pages are read and run; that every page's do: tests/extras/test_docs_pages.py."""
 
 from pathlib import Path
 
 import pytest
 
-import doc_blocks
 import doc_readers
-
-FIRST = ("docs/tutorial/digits.md", "docs/how-to/your-model.md")
-
-
-@pytest.mark.parametrize("page", FIRST)
-def test_page(page: str, reader: doc_readers.Reader) -> None:
-    reader.read(doc_blocks.ROOT / page)
-    assert reader.ran
 
 
 def test_a_block_that_fails_fails_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ def test_a_second_writer_is_refused_by_name_and_readers_are_not_held_up(homes: l
     other.run(*small.fuzz("a")).ended(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("age", "code"), [(0, 4), (FOREIGN_SECONDS / 2, 4), (2 * FOREIGN_SECONDS, 0)])
 def test_a_lock_of_another_host_counts_while_it_is_fresh(
     age: float, code: int, homes: list[Nursery], root: Path

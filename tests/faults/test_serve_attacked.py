@@ -192,6 +192,7 @@ def test_requests_sent_ahead_are_answered_one_by_one(address: tuple[str, int]) -
     assert raw(address, HEAD + b"Content-Length: -1\r\n\r\n" + one).count(b"HTTP/1.1 200") == 0
 
 
+@pytest.mark.slow
 def test_connections_that_say_nothing_do_not_lock_others_out_for_ever(digits_model: str) -> None:
     """So many at a time and no more; a slow one is cut off, which frees its place."""
     import threading

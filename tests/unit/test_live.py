@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -153,18 +154,26 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    """Ours, and given back as it was."""
+    log = logging.getLogger("assay")
+    handlers, level, propagate = log.handlers, log.level, log.propagate
+    yield log
+    log.handlers, log.propagate = handlers, propagate
+    log.setLevel(level)
+
+
 def test_json_lines_are_json_with_notices_and_an_end(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, log: logging.Logger
 ) -> None:
     monkeypatch.setitem(EACH, "json", 0.0)
     show_notices(quiet=False)
-    log = logging.getLogger("assay")
     before = log.handlers
     with Screen("fuzz", fuzz_line, quiet=False, json_lines=True) as screen:
         screen(FUZZ | {"rate": float("nan")})
         log.warning("of\n%s", "two lines")
     assert log.handlers == before
-    log.handlers, log.propagate = [], True
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in told] == ["progress", "warning", "ended"]
     assert told[0]["rate"] is None

@@ -14,7 +14,7 @@ from assay.core.cases import MINED, Cases, check_made, inside
 from assay.core.randomness import Rows, Stream
 from assay.core.shapes import column
 from assay.engines.guidance import Guidance
-from assay.engines.operators import COLUMN, made_by, operators_of
+from assay.engines.operators import COLUMN, brought, operators_of
 from assay.engines.parents import blank_line, lane_columns, line_columns
 from assay.engines.unit import NONFINITE, WRONG, Unit, apart, join, record
 from assay.recipes.recipe import Stages
@@ -198,11 +198,11 @@ class Lanes:
     def _fired(self, made: Cases, good: Tensor, failing: Tensor) -> Tensor:
         """What ``rules_of`` counts, of each case, (N, rules)."""
         rules = (*self.stages.keep.values(), *self.stages.opinions.values())
-        fired = [rule(self.bench, made) & good for rule in rules]
-        if self._operators:
-            tried = ~made.info["opening"] & ~made.info["ended"]
-            fired += made_by(made, self._operators, tried, failing)
-        return torch.stack([*fired, good], 1)
+        fired = torch.stack([*(rule(self.bench, made) & good for rule in rules), good], 1)
+        if not self._operators:
+            return fired
+        tried = ~made.info["opening"] & ~made.info["ended"]
+        return torch.cat([fired[:, :-1], brought(made, self._operators, tried, failing), fired[:, -1:]], 1)
 
     def _memory(self, lanes: Cases, made: Cases, kept: Tensor) -> dict[str, Tensor]:
         """What a lane remembers of its seed: the target's answer to it, and the best of each score that was kept."""

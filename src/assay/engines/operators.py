@@ -22,12 +22,13 @@ def operators_of(mutate: Bound) -> tuple[str, ...]:
     return tuple(map(str, named))
 
 
-def made_by(made: Cases, count: int, tried: Tensor, failing: Tensor) -> list[Tensor]:
-    """Which operator made each of the cases ``tried``, then of those that fail: ``count`` columns each, (N,) bool."""
+def brought(made: Cases, count: int, tried: Tensor, failing: Tensor) -> Tensor:
+    """Which operator made each of the cases ``tried``, then of those that fail: (N, 2 ``count``)."""
     if not count or COLUMN not in made.info:
-        return [torch.zeros_like(tried)] * (2 * count)
-    took = [made.info[COLUMN] == place for place in range(count)]
-    return [mine & rows for rows in (tried, failing) for mine in took]
+        return tried.new_zeros(len(tried), 2 * count)
+    # One comparison for all: small kernels, one for each operator, add up on a GPU.
+    took = made.info[COLUMN][:, None] == torch.arange(count, device=tried.device)
+    return torch.cat([took & tried[:, None], took & failing[:, None]], 1)
 
 
 def told(names: Sequence[str], counts: Sequence[int]) -> dict[str, dict[str, int]]:
