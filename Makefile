@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-extras docs lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-fuzzers papers clean
+.PHONY: help setup demo test test-extras docs lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-report bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -75,6 +75,9 @@ bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
 bench-coverage: $(READY) ## a pass with coverage against the bare one, and the time and memory of surprise
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/surprise.py
+
+bench-report: $(VENV)/.extras ## a report of 5 000 failures: seconds to write it, to open it in Chromium, to turn a page
+	$(BIN)/python benchmarks/report.py
 
 # MODEL and DATA say on what; SIBLING is another model of the same task
 bench-fuzzers: $(READY) ## every baseline fuzzer for the same time, each failure checked by plain torch
