@@ -210,17 +210,21 @@ def _sizes(saved: Saved) -> Iterator[Part]:
     if not bool(smallest.isfinite().any()):
         return
     norm = saved.protocol.get("norm") or "norm of the attack"
+    found = smallest[smallest.isfinite()]
+    if float(found.max() - found.min()) <= 1e-3 * float(found.max()):  # one bar says nothing that a line does not
+        size = number(float(found.max()))
+        yield Note(f"Each of the {len(found)} changes that broke an input has the size {size} ({norm}).")
+        return
     edges, counts = histogram(smallest)
     title = f"Size of the smallest change that broke each input ({norm})"
     rows = tuple(
         (f"{number(low)} to {number(high)}", str(count))
         for low, high, count in zip(edges, edges[1:], counts, strict=False)
     )
-    broken = int(smallest.isfinite().sum())
     eps = saved.protocol.get("eps")
     held = "" if eps is None else f" Attacks may use all of eps {number(eps)}, so sizes gather there."
     svg = columns(title, edges, counts, f"size ({norm})", "inputs")
-    yield Chart(svg, title, Table(("size", "inputs"), rows), f"Of {broken} inputs that an attack broke.{held}")
+    yield Chart(svg, title, Table(("size", "inputs"), rows), f"Of {len(found)} inputs that an attack broke.{held}")
 
 
 def _confusion(saved: Saved) -> Iterator[Part]:
