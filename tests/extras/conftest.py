@@ -34,9 +34,8 @@ for _name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_DATASETS_CACHE")
     os.environ.pop(_name, None)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _hub_ends() -> Iterator[None]:
-    yield
+def pytest_unconfigure() -> None:
+    """Not a fixture: the process that hands tests to others runs none, and would wait for the hub at its end."""
     _OPEN.close()
     shutil.rmtree(_HOME, ignore_errors=True)
 
