@@ -59,7 +59,9 @@ SPEC = InputSpec((2,), (0.0, 1.0), ("a", "b"))
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    path = tmp_path / "tools.py"
+    path = (
+        tmp_path / "own_stages.py"
+    )  # their folder joins the path: a module `tools` would win over our folder of that name
     path.write_text(TOOLS)
     return path
 
