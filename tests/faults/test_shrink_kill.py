@@ -14,17 +14,20 @@ from assay.engines.shrinkings import shrinkings
 from commands import Child, Nursery, nursery, work_of
 
 # Many small blocks, and time between a question and its answer in which to strike.
-SMALL = "from assay.engines import shrink; shrink.BLOCK = {'cpu': 4}"
-SLOW = """
+BLOCK = 2
+SMALL = f"from assay.engines import shrink; shrink.BLOCK = {{'cpu': {BLOCK}}}"
+SLOW = (
+    SMALL
+    + """
 import time
-from assay.engines import shrink, shrunk
-shrink.BLOCK = {'cpu': 4}
+from assay.engines import shrunk
 asked = shrunk._surely
 def slowly(*given):
     time.sleep(0.0005)
     return asked(*given)
 shrunk._surely = slowly
 """
+)
 STRIKES = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
 
@@ -39,9 +42,14 @@ def blocks(run: Path) -> int:
 
 
 def reached(child: Child, run: Path, count: int) -> bool:
-    """Wait until so many blocks lie there; False where the command ended first."""
+    """Wait until so many more blocks lie there; False where the command ended first.
+
+    More than before, since a command that is struck softly ends its block: to count from nothing would strike the next
+    one before it has begun.
+    """
+    before = blocks(run)
     while child.poll() is None:
-        if blocks(run) >= count:
+        if blocks(run) >= before + count:
             return True
         time.sleep(0.001)
     return False
@@ -54,10 +62,10 @@ def test_kills_and_stops_change_nothing(home: Nursery, digits_model: str) -> Non
     home.run("fuzz", digits_model, *given).ended(0)
     struck = Path(shutil.copytree(folder / "alone", folder / "struck"))
     home.run("shrink", "alone", "-k", "28", "--quiet", before=SMALL).ended(0)
-    assert blocks(folder / "alone") > len(STRIKES) + 2, "make it longer"
-    for count, number in enumerate(STRIKES, start=1):
+    assert blocks(folder / "alone") > 2 * len(STRIKES) + 2, "make it longer"
+    for count, number in enumerate(STRIKES):
         child = home.start("shrink", "struck", "-k", "28", "--quiet", before=SLOW)
-        assert reached(child, struck, count)
+        assert reached(child, struck, 1)
         child.kill(number)
         done = child.wait()
         if number == signal.SIGKILL:
@@ -65,7 +73,7 @@ def test_kills_and_stops_change_nothing(home: Nursery, digits_model: str) -> Non
         else:
             done.ended(2, "the same command goes on")
         # A file may lie there whose line was not written: it did not happen.
-        assert sum(one["cases"] for one in shrinkings(store.read(struck))) >= 4 * (count - 1)
+        assert sum(one["cases"] for one in shrinkings(store.read(struck))) >= BLOCK * count
     told = home.run("status", "struck", "--json").ended(0).json
     assert (told["alive"], told["damage"], told["shrunk"][0]["complete"]) == (False, [], False)
     home.run("report", "struck").ended(0)

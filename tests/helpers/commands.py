@@ -132,6 +132,8 @@ class Nursery:
         """The command in a child of its own; ``before`` is Python that the child runs first, to break something."""
         self.count += 1
         out, err = (self.folder / f"child-{self.count:04d}.{name}" for name in ("out", "err"))
+        for file in (out, err):
+            file.touch()  # a child may be killed before it has opened them
         asked = {
             "arguments": arguments,
             "before": before,
