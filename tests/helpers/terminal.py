@@ -36,6 +36,11 @@ class Glass:
         """Everything from the first row on, as far as there is any."""
         return "\n".join("".join(line).rstrip() for line in self.lines).rstrip("\n")
 
+    @property
+    def visible(self) -> str:
+        """What is on the screen now, without the rows that scrolled away."""
+        return "\n".join("".join(line).rstrip() for line in self.lines[-self.rows :]).rstrip("\n")
+
     def resize(self, columns: int, rows: int) -> None:
         """As terminals do: lines that are too long now go on in the next row."""
         self.columns, self.rows = columns, rows

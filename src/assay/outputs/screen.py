@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
+from rich.text import Text
 
 from assay.core.memory import memory
 from assay.core.units import clock
 from assay.outputs.live import Moment, frame
+from assay.outputs.painting import Painting
 from assay.outputs.screen_text import Lines, lines, plain
 
 __all__ = ["Lines", "Screen", "eval_line", "fuzz_line", "lines", "plain", "show_notices", "stderr", "train_line"]
@@ -60,16 +61,18 @@ class Screen:
         self._console = stderr()
         terminal = self._console.is_terminal and not self._console.is_dumb_terminal
         self._way = "quiet" if quiet else "json" if json_lines else "frame" if terminal else "lines"
-        self._live: Live | None = None
+        self._painting: Painting | None = None
         self._last = self._began = time.monotonic()
         self._now: tuple[Mapping[str, Any], str, float | None, float] = ({}, "starting", None, self._began)
         self._first: tuple[float, float] | None = None  # the first share that was told, and when
-        self._width = 0  # of the widest line painted
         self._handlers: list[logging.Handler] = []
 
     def __enter__(self) -> "Screen":
         if self._way == "frame":
-            self._start()
+            # A model that prints must not write over the frame, nor leave a pipe.
+            redirect = sys.stdout.isatty()
+            self._painting = Painting(self._console, self._frame, each=EACH["frame"], redirect_stdout=redirect)
+            self._painting.start(refresh=True)
         elif self._way == "json":
             log = logging.getLogger("assay")
             self._handlers, log.handlers = log.handlers, [_JsonNotices()]
@@ -78,8 +81,8 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        if self._painting is not None:
+            self._painting.stop()
         elif self._way == "json":
             logging.getLogger("assay").handlers = self._handlers
             if self._now[0]:
@@ -100,8 +103,6 @@ class Screen:
             self._tell_json("progress")
         elif self._way == "lines":
             self._tell_line(now)
-        elif self._console.width <= self._width:  # what is there was broken over more lines than we know of
-            self._start_again()
 
     def _tell_line(self, now: float) -> None:
         numbers, text, _, _ = self._now
@@ -112,28 +113,7 @@ class Screen:
         told = {"event": event, "verb": self._title, "elapsed": round(time.monotonic() - self._began, 3)}
         _print_json(told | dict(self._now[0]))
 
-    def _start(self) -> None:
-        self._live = Live(
-            get_renderable=self._frame,
-            console=self._console,
-            transient=True,
-            refresh_per_second=1 / EACH["frame"],
-            redirect_stdout=sys.stdout.isatty(),  # a model that prints must not write over the frame, nor leave a pipe
-            vertical_overflow="crop",
-        )
-        self._live.start(refresh=True)
-        # Never hidden: a process that is killed would leave the user without one.
-        self._console.show_cursor(True)
-
-    def _start_again(self) -> None:
-        """After a terminal was made narrower than the frame: nobody knows where its lines are now."""
-        if self._live is not None:
-            self._live.stop()
-        self._console.clear()
-        self._width = 0
-        self._start()
-
-    def _frame(self) -> Group:
+    def _frame(self) -> list[Text]:
         now = time.monotonic()
         numbers, text, share, at = self._now
         if "memory" not in numbers:
@@ -141,9 +121,7 @@ class Screen:
         elapsed = numbers["seconds"] + now - at if "tried" in numbers else now - self._began
         moment = Moment(self._title, text, share, numbers, elapsed, self._left(now))
         ascii_only = not self._console.encoding.lower().startswith("utf")
-        painted = frame(moment, self._console.width, self._console.height, ascii_only=ascii_only)
-        self._width = max(self._width, *(line.cell_len for line in painted))
-        return Group(*painted)
+        return frame(moment, self._console.width, self._console.height, ascii_only=ascii_only)
 
     def _left(self, now: float) -> float | None:
         """Seconds, if what is left goes as what is done; nothing is known before a hundredth is."""

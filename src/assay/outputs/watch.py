@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
+from rich.text import Text
 
 from assay.core import store
 from assay.core.store import Store
 from assay.core.units import clock
 from assay.engines.stop import Stopper
 from assay.outputs.live import Moment, frame
+from assay.outputs.painting import Painting
 from assay.outputs.readings import is_number, reading
 from assay.outputs.screen import fuzz_line
 from assay.outputs.screen_text import plain
@@ -70,12 +71,16 @@ def watch(path: Path, *, as_json: bool = False) -> None:
 
 
 def _painted(path: Path, console: Console, stop: Stopper) -> None:
-    with Live(console=console, transient=True, auto_refresh=False, vertical_overflow="crop") as live:
-        console.show_cursor(True)  # a watcher that is killed must not leave the terminal without one
+    ascii_only = not console.encoding.lower().startswith("utf")
+    moment: Moment | None = None
+
+    def lines() -> list[Text]:
+        return [] if moment is None else frame(moment, console.width, console.height, ascii_only=ascii_only)
+
+    with Painting(console, lines, redirect_stdout=True) as painting:
         for run in _looks(path, EACH["frame"], stop):
-            ascii_only = not console.encoding.lower().startswith("utf")
-            lines = frame(moment_of(run), console.width, console.height, ascii_only=ascii_only)
-            live.update(Group(*lines), refresh=True)
+            moment = moment_of(run)
+            painting.refresh()
 
 
 def _looks(path: Path, seconds: float, stop: Stopper, *, anew: bool = False) -> Iterator[Store]:
