@@ -13,13 +13,13 @@ from assay.outputs.report.classes import accuracy_cell
 from assay.outputs.report.comparing import (
     Compared,
     Run,
-    grouped,
     listed,
     pairwise,
     points,
     ranks,
-    refused,
+    set_apart,
     side_by_side,
+    verdicts,
 )
 from assay.outputs.report.evaluated import hint_of, warning_note
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
@@ -55,19 +55,14 @@ def compared_evals(runs: Sequence[Run]) -> Compared:
     told = Compared()
     protocol: list[Part] = [_protocols(done)] if done else []
     protocol += [Note(f"{one.name} has not ended and is not compared.", "warning") for one in every if one not in done]
-    groups = grouped(done, _differ)
-    apart = [(a[0].name, b[0].name, _differ(a[0], b[0])) for a, b in combinations(groups, 2)]
-    told.unlike = [{"runs": [a, b], "differences": list(unlike)} for a, b, unlike in apart]
-    told.sections.append(Section("protocols", "Protocols side by side", (*protocol, *refused(apart, "evaluated"))))
-    verdicts = []
-    for place, group in enumerate(groups, 1):
-        if len(group) > 1:
-            verdicts.append(_group(told, group, f"-{place}" if len(groups) > 1 else ""))
-    if apart:
-        verdicts.append("Evaluations of unlike protocols are not ranked.")
+    shown = Section("protocols", "Protocols side by side", tuple(protocol))
+    groups = set_apart(told, done, _differ, shown, "evaluated")
+    sentences = verdicts(groups, lambda group, suffix: _group(told, group, suffix))
+    if told.unlike:
+        sentences.append("Evaluations of unlike protocols are not ranked.")
         told.tone = "warning"
     told.tone = "warning" if len(done) < len(every) or any(one.unreliable for one in done) else told.tone
-    told.verdict = " ".join(verdicts) or "No two evaluations that have ended can be compared."
+    told.verdict = " ".join(sentences) or "No two evaluations that have ended can be compared."
     return told
 
 

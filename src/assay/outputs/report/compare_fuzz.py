@@ -13,7 +13,17 @@ from assay.engines.evaluation import Share
 from assay.engines.found import Found, summary
 from assay.engines.stored import identity_of, keeps_all
 from assay.outputs.report.charts import Series, lines, number
-from assay.outputs.report.comparing import Compared, Run, grouped, listed, pairwise, ranks, refused, side_by_side
+from assay.outputs.report.comparing import (
+    Compared,
+    Run,
+    listed,
+    pairwise,
+    ranks,
+    set_apart,
+    side_by_side,
+    unlike,
+    verdicts,
+)
 from assay.outputs.report.over_time import POINTS, thinned
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
 from assay.outputs.tables import percent
@@ -74,29 +84,17 @@ def compared_fuzz(runs: Sequence[Run]) -> Compared:
         "time": [clock(one.found.seconds) for one in every],
     }
     table = side_by_side([one.name for one in every], rows | budget)
-    groups = grouped(every, _differ)
-    apart = [(a[0].name, b[0].name, _differ(a[0], b[0])) for a, b in combinations(groups, 2)]
-    told.unlike = [{"runs": [a, b], "differences": list(unlike)} for a, b, unlike in apart]
-    title = "Bounds and budgets side by side"
-    told.sections.append(Section("bounds", title, (table, *refused(apart, "fuzzed"))))
-    verdicts = []
-    for place, group in enumerate(groups, 1):
-        if len(group) > 1:
-            verdicts.append(_group(told, group, f"-{place}" if len(groups) > 1 else ""))
+    shown = Section("bounds", "Bounds and budgets side by side", (table,))
+    groups = set_apart(told, every, lambda one, other: unlike(one.bounds, other.bounds), shown, "fuzzed")
+    sentences = verdicts(groups, lambda group, suffix: _group(told, group, suffix))
     told.sections.append(Section("broken-over-time", "How they went", tuple(_over_time(runs))))
-    if apart:
-        verdicts.append(
+    if told.unlike:
+        sentences.append(
             "Fuzzing runs under unlike bounds are not ranked: a count under other bounds counts other things."
         )
         told.tone = "warning"
-    told.verdict = " ".join(verdicts)
+    told.verdict = " ".join(sentences)
     return told
-
-
-def _differ(one: One, other: One) -> list[str]:
-    mine, theirs = one.bounds, other.bounds
-    keys = dict.fromkeys((*mine, *theirs))
-    return [f"{key} {mine.get(key)} and {theirs.get(key)}" for key in keys if mine.get(key) != theirs.get(key)]
 
 
 def _why_not(group: Sequence[One]) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from assay.core.stats import newcombe
@@ -16,13 +15,14 @@ from assay.outputs.report.classes import accuracy_cell
 from assay.outputs.report.comparing import (
     Compared,
     Run,
-    grouped,
     listed,
     pairwise,
     points,
     ranks,
-    refused,
+    set_apart,
     side_by_side,
+    unlike,
+    verdicts,
 )
 from assay.outputs.report.evaluated import warning_note
 from assay.outputs.report.parts import Cell, Chart, Note, Part, Section, Table
@@ -70,18 +70,13 @@ def compared_hardenings(runs: Sequence[Run]) -> Compared:
             side_by_side([one.name for one in done], rows, "Models and recipes may differ; the rest must not.")
         )
     parts += [Note(f"{one.name} has not ended and is not compared.", "warning") for one in every if one.test is None]
-    groups = grouped(done, _differ)
-    apart = [(a[0].name, b[0].name, _differ(a[0], b[0])) for a, b in combinations(groups, 2)]
-    told.unlike = [{"runs": [a, b], "differences": list(unlike)} for a, b, unlike in apart]
-    told.sections.append(Section("hardened", "Conditions side by side", (*parts, *refused(apart, "measured"))))
-    verdicts = []
-    for place, group in enumerate(groups, 1):
-        if len(group) > 1:
-            verdicts.append(_group(told, group, f"-{place}" if len(groups) > 1 else ""))
-    if apart:
-        verdicts.append("Hardenings measured under unlike conditions are not ranked.")
-    told.tone = "warning" if apart or len(done) < len(every) else told.tone
-    told.verdict = " ".join(verdicts) or "No two hardenings that have ended can be compared."
+    shown = Section("hardened", "Conditions side by side", tuple(parts))
+    groups = set_apart(told, done, lambda one, other: unlike(one.conditions, other.conditions), shown, "measured")
+    sentences = verdicts(groups, lambda group, suffix: _group(told, group, suffix))
+    if told.unlike:
+        sentences.append("Hardenings measured under unlike conditions are not ranked.")
+    told.tone = "warning" if told.unlike or len(done) < len(every) else told.tone
+    told.verdict = " ".join(sentences) or "No two hardenings that have ended can be compared."
     return told
 
 
@@ -93,11 +88,6 @@ def _one(run: Run) -> One:
         name = next(name for name in look.files if name not in look.meta["tables"])
         test = Tested.of_json(json.loads(run.store.file(name)))
     return One(run.name, identity_of(run.store), last_result(run.store), test)
-
-
-def _differ(one: One, other: One) -> list[str]:
-    mine, theirs = one.conditions, other.conditions
-    return [f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]]
 
 
 def _group(told: Compared, group: Sequence[One], suffix: str) -> str:

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
-from assay.outputs.report.comparing import Compared, Run, grouped, listed, refused, side_by_side
+from assay.outputs.report.comparing import Compared, Run, listed, set_apart, side_by_side, unlike
 from assay.outputs.report.ordered import orders_of
 from assay.outputs.report.parts import Note, Part, Section, Table
 
@@ -34,28 +33,21 @@ def compared_orders(runs: Sequence[Run]) -> Compared:
         rows: dict[str, list[Any]] = {key: [one.conditions[key] for one in done] for key in done[0].conditions}
         parts.append(side_by_side([one.name for one in done], rows))
     parts += [Note(f"{one.name} has not ended and is not compared.", "warning") for one in every if not one.told]
-    groups = grouped(done, _differ)
-    apart = [(a[0].name, b[0].name, _differ(a[0], b[0])) for a, b in combinations(groups, 2)]
-    told.unlike = [{"runs": [a, b], "differences": list(unlike)} for a, b, unlike in apart]
-    told.sections.append(Section("pools", "Pools side by side", (*parts, *refused(apart, "measured"))))
+    shown = Section("pools", "Pools side by side", tuple(parts))
+    groups = set_apart(told, done, lambda one, other: unlike(one.conditions, other.conditions), shown, "measured")
     for place, group in enumerate((group for group in groups if len(group) > 1), 1):
         told.sections.append(Section(f"orders-{place}", f"Orders, {listed([o.name for o in group])}", (_table(group),)))
         told.groups.append(_json(group))
     told.verdict = _sentence(told.groups)
-    if apart:
+    if told.unlike:
         told.verdict += " Orders of unlike pools or models are not ranked."
-    told.tone = "warning" if apart or len(done) < len(every) else ""
+    told.tone = "warning" if told.unlike or len(done) < len(every) else ""
     return told
 
 
 def _data(run: Run) -> Any:
     begin = run.store.lines[0].meta.get("identity", {}) if run.store.lines else {}
     return begin.get("data", {}).get("fingerprint")
-
-
-def _differ(one: One, other: One) -> list[str]:
-    mine, theirs = one.conditions, other.conditions
-    return [f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]]
 
 
 def _measured(group: Sequence[One]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -2,13 +2,23 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any, Protocol, TypeVar
 
 from assay.core.store import Store
 from assay.outputs.report.parts import Cell, Note, Section, Table, Tone
 
+
+class Named(Protocol):
+    """A run as its kind compares it."""
+
+    @property
+    def name(self) -> str: ...
+
+
 T = TypeVar("T")
+N = TypeVar("N", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +81,35 @@ def side_by_side(names: Sequence[str], rows: Mapping[str, Sequence[Any]], note: 
     return Table(("protocol", *names), tuple(made), note=note)
 
 
-def refused(pairs: Sequence[tuple[str, str, Sequence[str]]], what: str) -> list[Note]:
-    """Why runs are not ranked beside each other."""
-    return [
-        Note(f"Not ranked: {one} and {other} were {what} under unlike conditions: {'; '.join(unlike)}.", "warning")
-        for one, other, unlike in pairs
-    ]
+def unlike(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The conditions in which two runs differ, with what each has.
+
+    >>> unlike({"norm": "linf", "eps": 0.1}, {"norm": "linf", "eps": 0.2, "seed": 1})
+    ['eps 0.1 and 0.2', 'seed None and 1']
+    """
+    keys = dict.fromkeys((*mine, *theirs))
+    return [f"{key} {mine.get(key)} and {theirs.get(key)}" for key in keys if mine.get(key) != theirs.get(key)]
+
+
+def set_apart(
+    told: Compared, items: Sequence[N], differ: Callable[[N, N], Sequence[str]], shown: Section, what: str
+) -> list[list[N]]:
+    """The groups that may be compared. ``shown`` tells their conditions; what keeps groups apart is added to it."""
+    groups = grouped(items, differ)
+    pairs = [(one[0].name, other[0].name, differ(one[0], other[0])) for one, other in combinations(groups, 2)]
+    told.unlike = [{"runs": [one, other], "differences": list(why)} for one, other, why in pairs]
+    refusals = (
+        Note(f"Not ranked: {one} and {other} were {what} under unlike conditions: {'; '.join(why)}.", "warning")
+        for one, other, why in pairs
+    )
+    told.sections.append(replace(shown, parts=(*shown.parts, *refusals)))
+    return groups
+
+
+def verdicts(groups: Sequence[list[N]], compare: Callable[[list[N], str], str]) -> list[str]:
+    """A sentence of each group that has something to compare; ``compare`` is told what sets its sections apart."""
+    several = len(groups) > 1
+    return [compare(group, f"-{place}" if several else "") for place, group in enumerate(groups, 1) if len(group) > 1]
 
 
 def listed(names: Sequence[str]) -> str:
