@@ -71,17 +71,17 @@ def test_resizing_breaks_nothing(folder: Path) -> None:
     terminal.until(painted)
     for columns, rows in ((50, 12), (30, 6)):
         terminal.resize(columns, rows)
-        start = len(terminal.frames)
-        terminal.until(lambda _, start=start: len(terminal.frames) > start + 3)  # type: ignore[misc]  # a default
+        start = len(terminal.glass.whole)
+        terminal.until(lambda glass, start=start: len(glass.whole) > start + 3)  # type: ignore[misc]  # a default
         # What a person sees: one frame from the first row of the screen on, nothing of the one before above it.
-        seen = terminal.glass.visible
+        seen, text = terminal.glass.whole[-1]
         assert seen.startswith("assay fuzz"), seen
         assert seen.count("run time") == 1, seen
-    gone = terminal.glass.text.count("run time") - 1  # with the rows that scrolled away, which nobody takes back
+    gone = text.count("run time") - 1  # with the rows that scrolled away, which nobody takes back
     assert gone <= 2
     terminal.resize(110, 40)
-    start = len(terminal.frames)
-    terminal.until(lambda _: len(terminal.frames) > start + 3)
+    start = len(terminal.glass.whole)
+    terminal.until(lambda glass: len(glass.whole) > start + 3)
     words = ("cases", "seeds done", "stability", "memory")
     last = terminal.until(lambda glass: all(word in glass.text.rpartition("run time")[2] for word in words)).text
     assert last.count("run time") == 1 + gone

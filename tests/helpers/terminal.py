@@ -29,6 +29,8 @@ class Glass:
         self.lines: list[list[str]] = [[]]
         self.x = self.y = 0
         self.cursor, self.colours, self.hidden = True, 0, 0
+        self.whole: list[tuple[str, str]] = []  # visible and text of each frame when the next one begins over it
+        self._returned = False
         self._half = ""
 
     @property
@@ -63,9 +65,13 @@ class Glass:
                     assert len(text) - place < 16, f"unknown escape {text[place : place + 16]!r}"
                     self._half = text[place:]
                     return
+                if self._returned and found.group() == "\x1b[2K":  # how a frame goes back over the one before
+                    self.whole.append((self.visible, self.text))
+                self._returned = False
                 self._escape(*found.groups())
                 place = found.end()
             else:
+                self._returned = text[place] == "\r"
                 self._put(text[place])
                 place += 1
 
@@ -156,7 +162,10 @@ class Terminal:
         os.write(self._mine, text.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        while self._read(0.05):  # what was sent for the old size
+        """Just after a frame, when the next is not begun: one that is made at that moment is of neither size."""
+        while not self._read(1.0):
+            assert self._process.poll() is None, f"ended with:\n{self.glass.text}"
+        while self._read(0.05):  # the rest of it
             pass
         self.glass.resize(columns, rows)
         fcntl.ioctl(self._mine, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
