@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-extras docs lint faults audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-report bench-fuzzers papers clean
+.PHONY: help setup demo test test-extras docs lint faults faults-ray audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-report bench-scale bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -26,7 +26,7 @@ $(VENV)/.peers: $(READY)
 
 # torchvision and timm without what they ask for: PyPI's torchvision wants a torch that is no CPU build.
 $(VENV)/.extras: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,track,train,maite,docs,browser]' datasets huggingface_hub
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,track,train,maite,docs,browser,ray,cloud]' datasets huggingface_hub 'moto[s3]' flask flask-cors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
 	@touch $@
 
@@ -44,7 +44,7 @@ test: lint       ## what CI runs: lint, types and every fast test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow" --durations=15 --ignore tests/browser --ignore tests/extras
 
 test-extras: $(VENV)/.extras ## the report in a browser, trackers, hubs, training libraries, every block of the docs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile tests/browser tests/extras
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow" --durations=15 tests/browser tests/extras
 
 docs: $(VENV)/.extras ## the documentation site in site/
 	$(BIN)/python -m tools.docs
@@ -52,6 +52,9 @@ docs: $(VENV)/.extras ## the documentation site in site/
 
 faults: $(READY) ## kills, full disks, hostile files, unruly models: the long tests, in real processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults
+
+faults-ray: $(VENV)/.extras ## workers killed again and again, drivers killed, nobody left: the long tests of Ray
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/extras
 
 audit: $(READY)  ## known holes, pins and licences of what we depend on, dangerous calls in what we wrote
 	$(BIN)/python tools/audit.py
@@ -75,6 +78,10 @@ bench-accuracy: $(READY) ## accuracy of `assay train` on the full data sets
 bench-coverage: $(READY) ## a pass with coverage against the bare one, and the time and memory of surprise
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/surprise.py
+
+bench-scale: $(VENV)/.extras ## fuzzing and training with one process, one worker and two: set MODEL, say lenet5@d.safetensors
+	$(BIN)/python benchmarks/scale.py fuzz --model $(MODEL)
+	$(BIN)/python benchmarks/scale_train.py
 
 bench-report: $(VENV)/.extras ## a report of 5 000 failures: seconds to write it, to open it in Chromium, to turn a page
 	$(BIN)/python benchmarks/report.py

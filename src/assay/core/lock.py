@@ -57,6 +57,21 @@ def holds(folder: Path) -> bool:
     return (found.st_dev, found.st_ino) in _held
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process of this machine has the lock, this very one too."""
+    try:
+        handle = os.open(folder / "LOCK", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def holder(folder: Path) -> dict[str, str] | None:
     """Who wrote the lock file last and did not sign off, or None."""
     try:

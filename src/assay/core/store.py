@@ -4,56 +4,44 @@ A commit writes its files (temporary name, fsync, rename, fsync of the folder) a
 digests. The line is the commit: what has no line did not happen and is moved to ``quarantine/`` at the next opening.
 """
 
-import json
 import logging
-import os
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.core import journal, onlookers, toml, trust
-from assay.core.command import TABLE, command_table
-from assay.core.errors import NothingToTest, UsageError
-from assay.core.files import TEMPORARY, canonical_json, make_folder, safe_name, sha256, storage_error, write_atomic
-from assay.core.lock import folder_lock, keep_alive
+from assay.core.command import command_table
+from assay.core.errors import NothingToTest, StorageError, UsageError
+from assay.core.files import TEMPORARY, make_folder, safe_name, sha256, storage_error, write_atomic
+from assay.core.lock import keep_alive
+from assay.core.places import find_run, held, new_folder, place, runs_root
 from assay.core.real import check_real
 from assay.core.repair import COMMITTED, SEALED, did_nothing, looked_at, repaired, set_aside, unmade
+from assay.core.sameness import Config, check_same, identity
 from assay.core.sealed import json_of, sealed_json, sealed_text
 
+if TYPE_CHECKING:
+    from assay.core.remote_run import Mirror
+
+__all__ = [
+    "Config",
+    "Store",
+    "begun_with",
+    "continued",
+    "find_run",
+    "identity",
+    "new_folder",
+    "opened",
+    "place",
+    "read",
+    "runs_root",
+]
+
 _logger = logging.getLogger("assay")
-
-Config = Mapping[str, Mapping[str, Any]]
-# Raising a budget or a requirement, or asking a black box at another rate, continues a run; everything else is what
-# makes it this run.
-NOT_IDENTITY = ("budget", "gate", "ask", TABLE)
-
-
-def runs_root() -> Path:
-    """Where run folders lie: ``$ASSAY_RUNS``, else ``runs`` here."""
-    return Path(os.environ.get("ASSAY_RUNS") or "runs")
-
-
-def find_run(ref: str | Path) -> Path:
-    """The folder of a run given by name or path."""
-    places = (Path(ref), runs_root() / ref)
-    with suppress(OSError):  # a name that is too long, a folder that is not ours
-        for path in places:
-            if (path / "journal.jsonl").is_file():
-                return path
-        for path in places:
-            if (path / "campaign.toml").is_file():
-                raise UsageError(f"run {str(ref)!r} has no journal in {path}; the command that made it does it again")
-    raise UsageError(f"no run {str(ref)!r}: neither a run folder nor a name below {runs_root()}")
-
-
-def identity(config: Config) -> dict[str, Any]:
-    """The part of a configuration that makes two runs the same run."""
-    kept: dict[str, Any] = json.loads(canonical_json({k: v for k, v in config.items() if k not in NOT_IDENTITY}))
-    return kept
 
 
 @dataclass(slots=True)
@@ -64,6 +52,7 @@ class Store:
     lines: journal.Lines
     damage: list[str] = field(default_factory=list)
     _lock: int | None = None
+    _mirror: "Mirror | None" = None
     _size: int = field(init=False)
     _digests: dict[str, str] = field(init=False)
 
@@ -112,14 +101,19 @@ class Store:
         paths = {self._place(name): content for name, content in files.items()}
         line = journal.Line(len(self.lines), {n: sha256(c) for n, c in files.items()}, meta)
         line.encode()  # facts that JSON cannot hold are refused before anything is written
-        log = self.path / "journal.jsonl"
+        log, before = self.path / "journal.jsonl", self.lines[-1].encode() if self.lines else b""
         try:
             for path, content in paths.items():
                 write_atomic(path, content)
+            if self._mirror is not None:
+                self._mirror.commit(self.path, line, files, before)
             size = journal.append(log, line, at=self._size)
-        except BaseException:
+        except BaseException as error:
+            far = self._mirror if not isinstance(error, StorageError) else None  # a store that is away cannot be asked
             if journal.ends_with(log, line):  # an interrupt may strike after the line got there
                 self._add(line, self._size + len(line.encode()))
+            elif far is not None and far.has(self.path, line, before):
+                self._add(line, journal.append(log, line, at=self._size))
             else:
                 with suppress(OSError):  # a disk that is read-only by now keeps them; the next opening sets them aside
                     for path in paths:
@@ -130,6 +124,11 @@ class Store:
             keep_alive(self._lock)
         except OSError as error:
             raise storage_error(error, self.path / "LOCK", 0) from error
+
+    def _follow_repair(self) -> None:
+        """Do in the object store that the run is in what was moved aside here."""
+        if self._mirror is not None:
+            self._mirror.settle()
 
     def _add(self, line: journal.Line, size: int) -> None:
         self.lines.append(line)
@@ -178,18 +177,6 @@ def begun_with(path: Path) -> dict[str, Any]:
     return found
 
 
-def new_folder(name: str) -> Path:
-    """A run folder that did not exist: ``name``, else ``name-2``, ``name-3`` …"""
-    root = runs_root()
-    make_folder(root)
-    safe_name(name)
-    for attempt in range(1, 10_000):
-        path = root / (name if attempt == 1 else f"{name[:94]}-{attempt}")
-        if make_folder(path):
-            return path
-    raise UsageError(f"there are 10000 runs named {name}; choose another name")
-
-
 @contextmanager
 def opened(
     name: str | None, config: Config, environment: Mapping[str, Any], *, fresh: bool = False, folder: Path | None = None
@@ -200,10 +187,13 @@ def opened(
     if folder is not None:
         make_folder(folder)
     check_real(path)
-    with folder_lock(path) as lock:
+    with held(path) as (lock, mirror):
         kept, damage = repaired(path, to_go_on=True)
-        store = Store(path, journal.Lines(kept), damage, lock)
+        store = Store(path, journal.Lines(kept), damage, lock, mirror)
+        store._follow_repair()
         _settle(store, config, environment)
+        if mirror is not None:
+            mirror.push()  # what says which run it is
         trust.remember(store.lines[0])
         onlookers.opened(path, store.stats())
         try:
@@ -220,7 +210,7 @@ def _folder(name: str | None, config: Config, *, fresh: bool) -> tuple[Path, boo
     """The folder for a run of that name, and whether it was made just now."""
     if name is None or fresh:
         return new_folder(name or time.strftime(f"{config['run']['kind']}-%Y%m%d-%H%M%S")), True
-    path = runs_root() / safe_name(name)
+    path = place(name)
     if path.is_symlink():
         raise UsageError(f"{path} is a symbolic link; run folders are real folders")
     if path.exists() and not path.is_dir():
@@ -234,11 +224,12 @@ def continued(path: Path) -> Iterator[Store]:
     if path.is_symlink():
         raise UsageError(f"{path} is a symbolic link; run folders are real folders, give its own path")
     check_real(path)
-    with folder_lock(path) as lock:
+    with held(path) as (lock, mirror):
         kept, damage = repaired(path, to_go_on=False)
-        store = Store(path, journal.Lines(kept), damage, lock)
+        store = Store(path, journal.Lines(kept), damage, lock, mirror)
         if not store.lines:
             raise UsageError(f"{path} holds no run")
+        store._follow_repair()
         try:
             yield store
         finally:
@@ -255,8 +246,9 @@ def _settle(store: Store, config: Config, environment: Mapping[str, Any]) -> Non
             if (path / name).exists():  # two of them leaves what the next command can take over too
                 set_aside(path, path / name)
         store.lines, store._size, was = journal.Lines(), 0, None
+        store._follow_repair()
     if was is not None:  # where there are no lines, they were lost, or the process died before the first one
-        _check_same(store.name, was, config)
+        check_same(store.name, was, config)
     if store.lines:
         _logger.info("run %s is continued after %d commits", store.name, len(store.lines))
     text = sealed_text(toml.dumps(config).encode())
@@ -280,28 +272,3 @@ def _told(store: Store) -> dict[str, Any]:
         return identity(store.config)
     except (OSError, ValueError):
         return {}
-
-
-def _check_same(name: str, was: Mapping[str, Any], config: Config) -> None:
-    """Refuse another configuration on an existing run, showing the difference."""
-    asked = identity(config)
-    if was == asked:
-        return
-    left, right = dict(_flat(was)), dict(_flat(asked))
-    rows = [
-        f"  {key}: {left.get(key, '(unset)')!s} in the run, {right.get(key, '(unset)')!s} asked"
-        for key in sorted(left.keys() | right.keys())
-        if left.get(key) != right.get(key)
-    ]
-    raise UsageError(
-        f"run {name} was made with another configuration; use --fresh for a new run, or another name\n"
-        + "\n".join(rows)
-    )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,4 +1,6 @@
-"""Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``, ``hf:owner/name/test``."""
+"""Data by text: ``digits/test``, ``mnist/test[:500]``, ``dir:images``, ``file.npz/test``, ``hf:owner/name/test``;
+``s3://bucket/file.npz`` and ``dir:s3://bucket/images`` are fetched first.
+"""
 
 import re
 from dataclasses import replace
@@ -7,6 +9,8 @@ from typing import Any
 
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.registry import bind, names
+from assay.core.remote import address
+from assay.core.remote_files import at_hand, folder_at_hand
 from assay.core.specs import canonical, sliced
 from assay.core.units import number
 from assay.subjects.bench import Data, Splits, held_out, with_validation
@@ -38,13 +42,15 @@ def load_splits(spec: str, *, size: str = "", like: object = None) -> Splits:
 
 def _splits(spec: str, view: View | None) -> Splits:
     if spec.startswith("dir:"):
-        return from_folder(Path(spec.removeprefix("dir:")), view)
+        return from_folder(folder_at_hand(spec.removeprefix("dir:")), view)
     if spec.startswith(SCHEME):
         from assay.subjects.data.hub import load_all
 
         return load_all(spec, view)
     if spec.endswith(".npz"):
-        return from_npz(Path(spec))
+        return from_npz(at_hand(spec))
+    if address(spec) is not None:
+        raise UsageError(f"{spec} is no .npz file; images in folders by class are dir:{spec}")
     name = sliced(spec)[0].partition("/")[0]
     if name != spec and canonical(name) in map(canonical, names("data")):
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from assay.core.errors import UsageError
 from assay.core.files import make_folder, write_atomic, zip_members
+from assay.core.remote_files import at_hand
 
 log = logging.getLogger("assay")
 
@@ -45,6 +46,7 @@ def write(path: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The weights of a checkpoint and what it says of itself (nothing, for files that are not ours)."""
+    path = at_hand(path)
     head = _head(path)
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -57,6 +59,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     """What a checkpoint of ours says of itself, without loading its weights."""
     if path.suffix != ".safetensors":
         return {}
+    path = at_hand(path)
     _head(path)
     try:
         with safe_open(path, "pt") as file:
