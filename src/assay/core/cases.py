@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import UsageError
+from assay.core.transfers import moved
 
 UNLABELLED = -1
 MINED = "mined"  # the column with the class that agreement mining found
@@ -98,6 +99,8 @@ class Cases:
 
     def __getitem__(self, rows: slice | Tensor) -> "Cases":
         """The chosen rows: a slice, a boolean mask or an index tensor."""
+        if isinstance(rows, Tensor) and rows.dtype == torch.bool:
+            rows = rows.nonzero().squeeze(1)  # once: each column would look for itself, and wait for a GPU to tell
         return Cases(
             self.x[rows],
             self.y[rows],
@@ -117,11 +120,15 @@ class Cases:
         """The same rows with other inputs."""
         return replace(self, x=x)
 
+    def put(self, rows: Tensor, new: "Cases") -> None:
+        """Write these rows over, in place, with all columns that the new ones have."""
+        if not len(rows):
+            return
+        pairs = ((self.x, new.x), (self.y, new.y), (self.origin, new.origin))
+        for old, fresh in (*pairs, *((self.info[name], column) for name, column in new.info.items())):
+            old[rows] = fresh
+
     def to(self, device: torch.device | str) -> "Cases":
         """The same cases on another device."""
-        return Cases(
-            self.x.to(device),
-            self.y.to(device),
-            self.origin.to(device),
-            {name: column.to(device) for name, column in self.info.items()},
-        )
+        x, y, origin, *columns = moved([self.x, self.y, self.origin, *self.info.values()], device)
+        return Cases(x, y, origin, dict(zip(self.info, columns, strict=True)))

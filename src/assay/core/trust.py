@@ -20,9 +20,12 @@ from assay.core.journal import Line, read
 log = logging.getLogger("assay")
 
 _FILE = re.compile(r"([^\s(,=\"']*)\.py:")  # where a text names a Python file, and what stands before
-_SOURCE = re.compile(r"\s*(cmd|call|https?|hf|timm|torchvision):", re.IGNORECASE)
+_SOURCE = re.compile(
+    r"\s*(?:(cmd|call|https?|hf|timm|torchvision):|(?:dir:|[^\s@]*@)?[a-z][a-z0-9+.-]+://)", re.IGNORECASE
+)
 
-_WRITES = ("log", "out", "history", "junit", "sarif", "markdown")  # options that name files or trackers
+# Options that name files or trackers, and where workers are, who are sent the model and send back objects.
+_WRITES = ("log", "out", "history", "junit", "sarif", "markdown", "ray")
 
 _named_by: ContextVar[Callable[[str], None] | None] = ContextVar("named_by", default=None)
 _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
@@ -167,7 +170,8 @@ def _is_code(text: str) -> bool:
 def _is_relative(text: str) -> bool:
     source = _SOURCE.match(text)
     files = (found[1].rpartition(":")[2] for found in _FILE.finditer(text))
-    return (source is not None and source[1].lower() == "cmd") or any(not file.startswith("/") for file in files)
+    command = source is not None and (source[1] or "").lower() == "cmd"
+    return command or any(not file.startswith("/") for file in files)
 
 
 def _texts(value: Any) -> Iterator[str]:

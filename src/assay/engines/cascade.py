@@ -12,6 +12,7 @@ from torch import Tensor
 from assay.core import norms
 from assay.core.cases import Cases, check_made, inside
 from assay.core.chunks import Chunks
+from assay.core.precision import full_precision
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound
 from assay.subjects.counted import Counted
@@ -119,8 +120,24 @@ def run_suite(
     return made
 
 
-def _attacked(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:
-    """The attack's examples, judged anew: one that left its ball or the bounds is no success."""
+def _attacked(maker: Counted, judge: Target, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:
+    """The attack's examples, judged anew: one that left its ball or the bounds is no success.
+
+    An example that fools the maker with its shorter numbers, and not the judge, is made once more with whole ones.
+    """
+    found = _once(maker, judge, attack, cases, rng, chunks)
+    calm = maker.without_hurry() or (maker if maker.device.type == "cuda" else None)
+    left = (~found.info["success"]).nonzero().flatten()
+    if calm is None or not len(left):
+        return found
+    doubtful = left[answer(maker, found.x[left], chunks).argmax(1) != cases.y[left]]
+    if len(doubtful):
+        with full_precision():
+            found.put(doubtful, _once(calm, judge, attack, cases[doubtful], rng, chunks))
+    return found
+
+
+def _once(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:
     keys = rng.rows(cases.origin).key
 
     def work(x: Tensor, y: Tensor, key: Tensor) -> Tensor:
@@ -128,7 +145,8 @@ def _attacked(maker: Target, judge: Target, attack: Bound, cases: Cases, rng: St
 
     # Attacks of users and of other libraries need not know what to do with no inputs at all.
     x = chunks.map(work, cases.x, cases.y, keys) if len(cases) else cases.x
-    logits = answer(judge, x, chunks)
+    with full_precision():
+        logits = answer(judge, x, chunks)
     wrong = (logits.argmax(1) != cases.y) | ~logits.isfinite().all(1)
     allowed, size = within_rules(attack, x, cases.x, judge.spec.bounds)
     stray = int((wrong & ~allowed).sum())

@@ -10,6 +10,8 @@ from assay.core import norms
 from assay.core.cases import MINED, Cases
 from assay.core.chunks import Chunks
 from assay.core.images import ssim, unit_range
+from assay.core.precision import full_precision
+from assay.core.streams import beside
 from assay.engines.parents import line_columns
 from assay.engines.seeding import LABELLED
 from assay.engines.stability import Confirm
@@ -21,6 +23,7 @@ STORED = ("pred", "step", "cycle", "kind")
 SOMETIMES = ("others_pred", MINED, "failed", "asked", "confidence")
 
 
+@beside
 def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tuple[Cases, Cases]:
     """Failures that fail again when asked anew, as often as they must, and those that do not (flaky)."""
     again = found.drop("pred").to(bench.target.device)
@@ -29,7 +32,8 @@ def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tup
     failed = torch.zeros(len(found), dtype=torch.int64)
     logits = again.x.new_zeros(len(found), 0)
     for _ in range(confirm.n):
-        logits = bench.logits(again)
+        with full_precision():
+            logits = bench.logits(again)
         failed += (stages.oracle(bench, again.note(logits=logits)) | ~logits.isfinite().all(1)).cpu()
     if confirm.n > 1:
         found = found.note(failed=failed, asked=torch.full_like(failed, confirm.n))
@@ -60,6 +64,7 @@ def as_shard(failing: Cases, seeds: Cases, scores: Iterable[str], target: Target
     }
 
 
+@beside
 def _likeness(x: Tensor, parents: Tensor, target: Target) -> Tensor:
     """Structural similarity to the seeds, (N,)."""
     return ssim(*(unit_range(some.to(target.device), target.spec.bounds) for some in (x, parents))).cpu()

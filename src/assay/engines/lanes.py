@@ -13,9 +13,11 @@ from torch import Tensor
 from assay.core.cases import MINED, Cases, check_made, inside
 from assay.core.randomness import Rows, Stream
 from assay.core.shapes import column
+from assay.core.transfers import moved, moved_one
 from assay.engines.guidance import Guidance
+from assay.engines.noted import Noted
 from assay.engines.operators import COLUMN, brought, operators_of
-from assay.engines.parents import blank_line, lane_columns, line_columns
+from assay.engines.parents import blank_line, lane_columns, own_columns
 from assay.engines.unit import NONFINITE, WRONG, Unit, apart, join, record
 from assay.recipes.recipe import Stages
 from assay.stages.objective import Look, at_seed
@@ -58,17 +60,25 @@ class Lanes:
         self.seeds, self.rng = seeds, rng
         self.guidance = guidance
         self.width, self.most_open = width, open_units
+        self.late = bench.target.device.type == "cuda"  # what a step brought is looked at when the next one begins
         self.open: list[Unit] = []
         self._units = units
         self._lanes: Cases | None = None
+        self._noted: Noted | None = None  # what the last step brought, as long as nobody has looked
+        self._idle: Tensor | None = None  # lanes whose seeds ended, on the CPU; None where that must be looked up
         self._own_forms: dict[str, Tensor] | None = None
         self._operators = len(operators_of(stages.mutate))
 
     def step(self) -> bool:
-        """One mutation of every lane; False when there is nothing left to do."""
+        """One mutation of every lane; False when there is nothing left to do.
+
+        On a GPU it returns before the work is done: what became of it is noted when the next step begins, so that
+        commits are made meanwhile.
+        """
+        settled = self.settle()
         lanes = self._refilled()
         if lanes is None:
-            return False
+            return settled  # units that ended just now make room for others once they are committed
         made = self._made(lanes)
         lanes = self._with_memory(lanes, made)
         info, opening = lanes.info, lanes.info["opening"]
@@ -87,13 +97,33 @@ class Lanes:
         lanes = lanes.note(step=info["step"] + ~opening, fired=info["fired"] + fired, **self._memory(lanes, made, kept))
         after = self.schedule.next(lanes, made, kept | opening, failing)
         now = made.note(step=lanes.info["step"])
-        record(self.open, now, after.stored, broken, self.stages.score)
-        if isinstance(self.schedule, Pooled):
-            join(self.open, now, self.schedule.joins(kept, failing, info["depth"]), self.stages.score)
-        self._end(after.lanes, after.ended & ~info["ended"])
+        joins = (
+            self.schedule.joins(kept, failing, info["depth"])
+            if isinstance(self.schedule, Pooled)
+            else torch.zeros_like(kept)
+        )
+        idle = after.ended | info["ended"]
+        self._noted = Noted.of(now, broken, after.lanes, (after.stored, joins, after.ended & ~info["ended"], idle))
         look = after.lanes.info.get("look", torch.zeros_like(opening))
         # A copy: rows are refilled in place, and one memory for both columns would lose the look that opens a seed.
-        self._lanes = after.lanes.note(ended=after.ended | info["ended"], opening=look.clone())
+        self._lanes = after.lanes.note(ended=idle, opening=look.clone())
+        if not self.late:
+            self.settle()
+        return True
+
+    def settle(self) -> bool:
+        """Note in the units what the last step brought: failures, members, seeds that ended. False: that is done."""
+        noted, self._noted = self._noted, None
+        if noted is None:
+            return False
+        stored, joins, ended, self._idle = noted.rows()
+        device = noted.lanes.x.device
+        if len(stored):
+            record(self.open, noted.made, moved_one(stored, device), noted.broken, self.stages.score)
+        if len(joins):
+            join(self.open, noted.made, moved_one(joins, device), self.stages.score)
+        if len(ended):
+            self._end(noted.lanes, moved_one(ended, device))
         return True
 
     def _with_memory(self, lanes: Cases, made: Cases) -> Cases:
@@ -113,9 +143,9 @@ class Lanes:
     def close(self, unit: Unit) -> None:
         """Forget a unit that was committed, with whatever lanes it still has."""
         self.open.remove(unit)
-        if self._lanes is not None:
+        if self._lanes is not None and not bool(unit.ended.all()):
             gone = self._lanes.info["ended"] | (self._lanes.info["unit"] == unit.number)
-            self._lanes = self._lanes.note(ended=gone)
+            self._lanes, self._idle = self._lanes.note(ended=gone), None
 
     @property
     def now(self) -> Cases | None:
@@ -124,10 +154,12 @@ class Lanes:
 
     def cut_short(self) -> None:
         """End every seed under way where it stands."""
+        self.settle()
         if self._lanes is not None:
             going = ~self._lanes.info["ended"]
-            self._end(self._lanes, going)
-            self._lanes = self._lanes.note(ended=torch.ones_like(going))
+            if bool(going.any()):
+                self._end(self._lanes, going.nonzero().squeeze(1))
+            self._lanes, self._idle = self._lanes.note(ended=torch.ones_like(going)), None
 
     def at(self, seeds: Cases) -> Cases:
         """Lanes that stand at these seeds, nothing looked at yet."""
@@ -172,7 +204,7 @@ class Lanes:
             if not self.stages.mutate.from_file:
                 none = Cases(seeds.x[:0], seeds.y[:0], seeds.origin[:0], {"seed_x": seeds.x[:0], "slope": seeds.x[:0]})
                 made = self.stages.mutate(self.bench, none, rng=Rows(none.origin))
-                self._own_forms = {n: made.info[n] for n in _own_columns(made)} if isinstance(made, Cases) else {}
+                self._own_forms = {n: made.info[n] for n in own_columns(made)} if isinstance(made, Cases) else {}
         return {
             name: form.new_zeros(len(seeds), *form.shape[1:])
             if name.startswith("lane_")
@@ -187,7 +219,7 @@ class Lanes:
         mutate = self.stages.mutate
         made = mutate(self.bench, lanes, rng=rng)
         handed = (
-            {name: made.info[name] for name in (*_own_columns(made), *_operator(made))}
+            {name: made.info[name] for name in (*own_columns(made), *_operator(made))}
             if isinstance(made, Cases)
             else {}
         )
@@ -219,13 +251,14 @@ class Lanes:
 
     def _refilled(self) -> Cases | None:
         """The lanes with fresh seeds in the places of those that ended."""
-        lanes = self._lanes
-        ended = None if lanes is None else lanes.info["ended"].nonzero().squeeze(1)
+        lanes, ended = self._lanes, self._idle
+        if lanes is not None and ended is None:
+            ended = lanes.info["ended"].nonzero().squeeze(1).cpu()
         fresh = self._fresh(self.width - (0 if lanes is None or ended is None else len(lanes) - len(ended)))
         if lanes is None or ended is None:
             self._lanes = fresh
         elif fresh is not None and len(fresh) == len(ended):
-            _put(lanes, ended, fresh)  # nothing is copied but the new rows
+            lanes.put(moved_one(ended, lanes.x.device), fresh)  # nothing is copied but the new rows
         elif fresh is not None or len(ended) > IDLE.get(self.bench.target.device.type, 0.0) * len(lanes):
             left = lanes[~lanes.info["ended"]]
             parts = [part for part in (left, fresh) if part is not None and len(part)]
@@ -267,12 +300,14 @@ class Lanes:
         return lanes.note(draw=row if unit.parents is None else slots)
 
     def _end(self, lanes: Cases, ended: Tensor) -> None:
-        if not bool(ended.any()):
-            return
         if self.guidance.chooser is not None:
             self.guidance.chooser.end(lanes[ended])
-        number, slot, tries, fired = (lanes.info[n][ended].cpu() for n in ("unit", "slot", "step", "fired"))
-        for unit, mine in apart(self.open, number):
+        number, slot, tries, fired = moved(
+            [lanes.info[name][ended] for name in ("unit", "slot", "step", "fired")], "cpu"
+        )
+        order, parts = apart(self.open, number)
+        slot, tries, fired = slot[order], tries[order], fired[order]
+        for unit, mine in parts:
             unit.ended[slot[mine]] = True
             unit.tries[slot[mine]] = tries[mine]
             unit.fired[slot[mine]] = fired[mine]
@@ -280,19 +315,5 @@ class Lanes:
             unit.valid += int(fired[mine, -1].sum())
 
 
-def _own_columns(made: Cases) -> list[str]:
-    """What belongs to the mutator alone."""
-    return [*line_columns(made), *lane_columns(made)]
-
-
 def _operator(made: Cases) -> tuple[str, ...]:
     return (COLUMN,) if COLUMN in made.info else ()
-
-
-def _put(lanes: Cases, rows: Tensor, fresh: Cases) -> None:
-    """Write rows of lanes over, in place."""
-    if not len(rows):
-        return
-    pairs = ((lanes.x, fresh.x), (lanes.y, fresh.y), (lanes.origin, fresh.origin))
-    for old, new in (*pairs, *((lanes.info[name], new) for name, new in fresh.info.items())):
-        old[rows] = new

@@ -1,5 +1,8 @@
 """The pool of parents of a campaign: its seeds, and the cases that were worth going on from."""
 
+from collections.abc import Callable
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -34,9 +37,17 @@ class Parents:
     def __len__(self) -> int:
         return len(self.taken)
 
-    def replay(self, run: Store) -> None:
-        """Go through the commits of a run, which say who was taken and who joined."""
+    def copy(self) -> "Parents":
+        """The pool as it stands now, whatever joins later."""
+        other = copy(self)
+        other.taken, other.gained = self.taken.clone(), self.gained.clone()  # which are counted in place
+        return other
+
+    def replay(self, run: Store, whose: Callable[[int], bool] = lambda _: True) -> None:
+        """Go through the commits of a run, which say who was taken and who joined; those of some units only."""
         for line in run.commits("fuzz"):
+            if not whose(int(line.meta["unit"])):
+                continue
             self.take(torch.tensor(line.meta["rows"]))
             for name in line.files:
                 if name.startswith("state/pool-"):
@@ -134,6 +145,11 @@ def line_columns(cases: Cases) -> list[str]:
 def lane_columns(cases: Cases) -> list[str]:
     """The columns that a mutator keeps in a lane while it works one parent."""
     return [name for name in cases.info if name.startswith("lane_")]
+
+
+def own_columns(cases: Cases) -> list[str]:
+    """What belongs to the mutator alone."""
+    return [*line_columns(cases), *lane_columns(cases)]
 
 
 def blank_line(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -13,6 +13,8 @@ from assay.core.cases import MINED, UNLABELLED, Cases, InputSpec, inside
 from assay.core.deadline import limited
 from assay.core.errors import BudgetSpent, Interrupted, ModelFailed, UsageError
 from assay.core.ids import case_ids, rows_named
+from assay.core.places import known_as
+from assay.core.precision import full_precision
 from assay.core.registry import Bound, bind
 from assay.core.store import Store
 from assay.core.units import count
@@ -21,7 +23,7 @@ from assay.engines.compared import oracle_of, roles_of, siblings_given
 from assay.engines.lanes import NONFINITE
 from assay.engines.old_failures import old_failures, read_run
 from assay.engines.run_target import Deferred, Model, own_text, result_text, target_of
-from assay.engines.session import full_precision, session
+from assay.engines.session import session
 from assay.engines.shrunk import NO_CLASS, OF_THE_INPUT
 from assay.engines.siblings import SIBLINGS
 from assay.engines.stored import class_names, kind_of, named_by_run
@@ -167,7 +169,7 @@ def replay(
                 "again (-k N takes the first N)"
             ) from None
     queried = asked_of(target)
-    return Replayed(str(folder.path), text, oracle.text, repeats, len(cases), tuple(done), role, queried)
+    return Replayed(known_as(folder.path), text, oracle.text, repeats, len(cases), tuple(done), role, queried)
 
 
 class Judge:

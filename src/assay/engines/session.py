@@ -11,17 +11,6 @@ from assay.core.room import one_room
 
 
 @contextmanager
-def full_precision() -> Iterator[None]:
-    """Float32 as it is written: a GPU's convolutions and products otherwise may drop bits of their factors (TF32)."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    try:
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
-
-
-@contextmanager
 def session(*, deterministic: bool = False) -> Iterator[None]:
     """Keep memory blocks, and what did not fit in them; with ``deterministic``, one thread and torch's strict
     algorithms, so that bytes repeat.

@@ -1,6 +1,6 @@
 """A unit: a block of seeds that is committed together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -65,16 +65,18 @@ class Unit:
         return every[order]
 
 
-def apart(units: Sequence[Unit], numbers: Tensor) -> Iterator[tuple[Unit, Tensor]]:
-    """The units of these rows, each with the rows that are its own."""
-    for number in numbers.unique().tolist():
-        yield next(unit for unit in units if unit.number == number), numbers == number
+def apart(units: Sequence[Unit], numbers: Tensor) -> tuple[Tensor, list[tuple[Unit, slice]]]:
+    """An order in which the rows of one unit stand together, and the rows of each then."""
+    together, order = numbers.sort(stable=True)
+    which, counts = together.unique_consecutive(return_counts=True)
+    by_number = {unit.number: unit for unit in units}
+    ends = counts.cumsum(0).tolist()
+    rows = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
+    return order, [(by_number[number], part) for number, part in zip(which.tolist(), rows, strict=True)]
 
 
 def record(units: Sequence[Unit], made: Cases, stored: Tensor, broken: Tensor, scores: Iterable[str]) -> None:
-    """Note the failures that are to be stored when their units are committed."""
-    if not bool(stored.any()):
-        return
+    """Note the failures, of the rows ``stored``, that are to be stored when their units are committed."""
     kind, pred = torch.where(broken, NONFINITE, WRONG), made.info["logits"].argmax(1)
     names = ("unit", "slot", "row", "cycle", "step", *scores, *line_columns(made))
     columns = {name: made.info[name] for name in names} | {"kind": kind, "pred": pred}
@@ -83,17 +85,19 @@ def record(units: Sequence[Unit], made: Cases, stored: Tensor, broken: Tensor, s
     if "others" in made.info and made.info["others"].shape[1]:
         columns["others_pred"] = made.info["others"].argmax(2)
     found = Cases(made.x, made.y, made.origin, columns)[stored].to("cpu")
-    for unit, mine in apart(units, found.info["unit"]):
-        unit.found.append(found[mine].drop("unit"))
-        unit.waiting += int(mine.sum())
+    order, parts = apart(units, found.info["unit"])
+    found = found.drop("unit")[order]
+    for unit, mine in parts:
+        unit.found.append(found[mine])
+        unit.waiting += mine.stop - mine.start
 
 
 def join(units: Sequence[Unit], made: Cases, kept: Tensor, scores: Iterable[str]) -> None:
-    """Note what is to join the pool when its unit is committed."""
-    if not bool(kept.any()):
-        return
+    """Note what is to join the pool, the rows ``kept``, when its unit is committed."""
     names = ("unit", "slot", "row", "step", *scores, *line_columns(made))
     columns = {name: made.info[name] for name in names} | {"depth": made.info["depth"] + 1}
     members = Cases(made.x, made.y, made.origin, columns)[kept].to("cpu")
-    for unit, mine in apart(units, members.info["unit"]):
-        unit.joining.append(members[mine].drop("unit"))
+    order, parts = apart(units, members.info["unit"])
+    members = members.drop("unit")[order]
+    for unit, mine in parts:
+        unit.joining.append(members[mine])

@@ -9,6 +9,7 @@ from assay.core import norms
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.registry import register
+from assay.core.rows import put_where, some_rows, taken_where
 from assay.stages.schedules import Next
 
 ORDERS = ("last", "first")
@@ -105,19 +106,16 @@ class Queue:
         if self.newest_first:
             oldest = oldest + (push & full)
         place = (oldest + waiting - (full & push).long()) % self.depth
-        rows = push.nonzero().squeeze(1)
-        lanes.info["queue_x"][rows, place[rows]] = made.x[rows]
-        lanes.info["queue_slope"][rows, place[rows]] = made.info["slope"][rows]
+        put_where(lanes.info["queue_x"], push, place, made.x)
+        put_where(lanes.info["queue_slope"], push, place, made.info["slope"])
         return lanes.note(oldest=oldest, waiting=waiting + (push & ~full))
 
     def _popped(self, lanes: Cases, made: Cases, taken: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Where each lane stands next: at the case taken out, else at the one just made."""
         info = lanes.info
         place = (info["oldest"] + (info["waiting"] - 1 if self.newest_first else 0)) % self.depth
-        rows = taken.nonzero().squeeze(1)
-        x, slope = made.x.clone(), made.info["slope"].clone()
-        x[rows] = info["queue_x"][rows, place[rows]]
-        slope[rows] = info["queue_slope"][rows, place[rows]]
+        x = taken_where(info["queue_x"], taken, place, made.x)
+        slope = taken_where(info["queue_slope"], taken, place, made.info["slope"])
         return x, slope, info["oldest"] if self.newest_first else info["oldest"] + taken
 
     def _stored(self, lanes: Cases, made: Cases, failing: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,12 +123,10 @@ class Queue:
         hits = lanes.info["hits"]
         stored = failing & (hits < self.cases)
         if self.apart:
-            rows = stored.nonzero().squeeze(1)
-            memory = lanes.info["stored_x"]
-            away = (memory[rows] - made.x[rows, None]).flatten(2).norm(dim=2)
+            rows = some_rows(stored)
+            away = (lanes.info["stored_x"][rows] - made.x[rows, None]).flatten(2).norm(dim=2)
             near = away <= self.apart * norms.size(lanes.info["seed_x"][rows], "l2")[:, None]
-            near &= torch.arange(self.cases, device=rows.device) < hits[rows, None]
-            rows = rows[~near.any(1)]
-            memory[rows, hits[rows]] = made.x[rows]
-            stored = torch.zeros_like(stored).index_fill(0, rows, True)
+            near &= torch.arange(self.cases, device=hits.device) < hits[rows, None]
+            stored[rows] &= ~near.any(1)
+            put_where(lanes.info["stored_x"], stored, hits.clamp_max(self.cases - 1), made.x)
         return stored, hits + stored

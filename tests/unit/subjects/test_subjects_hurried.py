@@ -1,0 +1,104 @@
+"""A target in a hurry: answers in bfloat16 or by a compiled net, gradients as they are."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import InputSpec
+from assay.core.precision import full_precision, half_precision, halved
+from assay.subjects.hurried import Hurried, hurried
+from assay.subjects.sources.module import ModuleTarget
+
+SPEC = InputSpec((1, 8, 8), (0.0, 1.0), tuple("abc"))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def target() -> ModuleTarget:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    found = ModuleTarget(net, SPEC)
+    found.answers = 3
+    return found
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(10, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_answers_are_short_and_gradients_are_not(target: ModuleTarget, x: Tensor) -> None:
+    fast = Hurried(target, amp=True, compiled=False, rows=16)
+    with fast.ready(), torch.no_grad():
+        short, whole = fast(x), target(x)
+    assert short.dtype == torch.float32
+    assert torch.equal(short, short.bfloat16().float()), "numbers that bfloat16 has"
+    assert not torch.equal(short, whole)
+    torch.testing.assert_close(short, whole, atol=0.02, rtol=0.02)
+    with fast.ready():
+        slopes = [torch.autograd.grad(net(at := x.clone().requires_grad_()).sum(), at)[0] for net in (fast, target)]
+    assert torch.equal(*slopes)
+
+
+def test_the_net_itself_is_left_alone(target: ModuleTarget, x: Tensor) -> None:
+    before, strides = target.fingerprint(), [p.stride() for p in target.module.parameters()]
+    Hurried(target, amp=True, compiled=False, rows=16)(x)
+    assert target.fingerprint() == before
+    assert [p.stride() for p in target.module.parameters()] == strides
+    assert Hurried(target, amp=True, compiled=False, rows=16).fingerprint() == before
+
+
+def test_a_compiled_net_sees_few_sizes_and_answers_the_same(
+    target: ModuleTarget, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def compiled(net: Callable[[Tensor], Tensor], **settings: object) -> object:
+        def asked(some: Tensor) -> Tensor:
+            seen.append(len(some))
+            return net(some)
+
+        return asked
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    fast = Hurried(target, amp=False, compiled=True, rows=32)
+    with fast.ready():
+        for n in (1, 2, 3, 8, 9, 10):
+            at = x[:n].clone().requires_grad_()
+            torch.testing.assert_close(fast(at), target(at))
+            (slope,) = torch.autograd.grad(fast(at).square().sum(), at)
+            (right,) = torch.autograd.grad(target(at).square().sum(), at)
+            torch.testing.assert_close(slope, right)
+    assert set(seen) == {2, 8, 32}
+
+
+def test_a_net_really_compiled(target: ModuleTarget, x: Tensor) -> None:
+    fast = Hurried(target, amp=False, compiled=True, rows=16, backend="aot_eager")
+    with fast.ready():
+        at = x.clone().requires_grad_()
+        torch.testing.assert_close(fast(at), target(at))
+        (slope,) = torch.autograd.grad(fast(at).sum(), at)
+        (right,) = torch.autograd.grad(target(at).sum(), at)
+    torch.testing.assert_close(slope, right)
+
+
+def test_nothing_asked_is_nothing_done(target: ModuleTarget) -> None:
+    assert hurried(target, amp=False, compiled=False, rows=8) is target
+
+
+def test_precision_is_as_asked_and_given_back() -> None:
+    tf32 = torch.backends.cudnn.allow_tf32
+    assert not halved(CPU)
+    with half_precision(CPU):
+        assert halved(CPU)
+        with full_precision():
+            assert not halved(CPU)
+            assert not torch.backends.cudnn.allow_tf32
+        assert halved(CPU)
+    assert not halved(CPU)
+    assert torch.backends.cudnn.allow_tf32 == tf32
+    with half_precision(CPU, asked=False):
+        assert not halved(CPU)
