@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.stages.trainers.dare import Dare, tuned
-from assay.stages.trainers.loop import Plan, Task, fit
+from assay.stages.trainers.loop import Task, fit
 from assay.stages.trainers.made_history import made_history
+from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.shaken import shaken
 from assay.subjects.layers import layers_of
 from assay.subjects.target import answer

@@ -12,8 +12,9 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.stages.trainers import dare as module
 from assay.stages.trainers.dare import Dare, tuned
-from assay.stages.trainers.loop import Plan, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.made_history import PLAN, made_history
+from assay.stages.trainers.plan import Plan
 from assay.subjects.bench import Data, Splits
 from assay.subjects.history import Snapshots
 from watching import StateKeeper

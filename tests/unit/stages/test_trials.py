@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Plan, State, Task, fit, rank
+from assay.stages.trainers.loop import State, Task, fit, rank
+from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.trials import best_rate
 from watching import StateKeeper
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.stages.trainers.loop import Plan
+from assay.stages.trainers.plan import Plan
 
 LOSSES = ("lsgan", "log")
 RANDOM_HALF = "random_half"

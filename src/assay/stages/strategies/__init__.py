@@ -45,6 +45,14 @@ class Chooser(Protocol):
 
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
+    def news(self) -> dict[str, Tensor]:
+        """What it has learnt since ``load``, on the CPU: for others that began with the same state."""
+        ...
+
+    def merge(self, news: Mapping[str, Tensor]) -> None:
+        """Learn what another one has learnt; they come in the order of units."""
+        ...
+
 
 class Strategy(Protocol):
     """A strategy with its parameters."""

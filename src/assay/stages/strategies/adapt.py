@@ -82,10 +82,18 @@ class Adapting:
         self.used = self.vectors[:0]  # the vectors of the last seeds that ended, the oldest first
         self.covered = self.failing.new_zeros(0, observer.neurons)  # and what each of them covered
         self._coverage: Coverage | None = None  # the campaign's, known once something was chosen
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is learnt from now on is news."""
+        self._before = self.counts.clone()
+        self._started = self._ended = 0
+        self._used, self._covered = self.used[:0], self.covered[:0]  # of seeds that ended since
 
     def start(self, lanes: Cases) -> Cases:
         places = (self.handed + torch.arange(len(lanes), device=self.device)) % len(self.vectors)
         self.handed += len(lanes)
+        self._started += len(lanes)
         # Code: the first vector of a new generation inherits what the last of the old one covered. Here none does.
         nothing = self.failing.new_zeros(len(lanes), len(self.failing))
         return lanes.note(vector=self.vectors[places], pass_covered=nothing, **{SEED_COVERED: nothing.clone()})
@@ -106,10 +114,18 @@ class Adapting:
         return lanes.note(pass_covered=passed, **{SEED_COVERED: lanes.info[SEED_COVERED] | now})
 
     def end(self, lanes: Cases) -> None:
-        most = self.strategy.records
-        self.used = torch.cat([self.used, lanes.info["vector"]])[-most:]
-        self.covered = torch.cat([self.covered, lanes.info["pass_covered"]])[-most:]
-        self.spent += len(lanes)
+        vectors, covered = lanes.info["vector"], lanes.info["pass_covered"]
+        self._used, self._covered = self._last(self._used, vectors), self._last(self._covered, covered)
+        self._ended += len(lanes)
+        self._record(vectors, covered, len(lanes))
+
+    def _last(self, before: Tensor, now: Tensor) -> Tensor:
+        return torch.cat([before, now])[-self.strategy.records :]
+
+    def _record(self, vectors: Tensor, covered: Tensor, seeds: int) -> None:
+        """So many seeds ended, the last of them with these vectors."""
+        self.used, self.covered = self._last(self.used, vectors), self._last(self.covered, covered)
+        self.spent += seeds
         if self.spent >= len(self.vectors):
             self._breed()
 
@@ -135,3 +151,21 @@ class Adapting:
         self.failing.copy_(state["failing"])
         self.vectors, self.used, self.covered = (state[n].to(self.device) for n in ("vectors", "used", "covered"))
         self.generation, self.handed, self.spent = state["places"].tolist()
+        self._begin()
+
+    def news(self) -> dict[str, Tensor]:
+        return {
+            "counts": (self.counts - self._before).cpu(),
+            "failing": self.failing.cpu(),
+            "used": self._used.cpu(),
+            "covered": self._covered.cpu(),
+            "seeds": torch.tensor([self._started, self._ended]),
+        }
+
+    def merge(self, news: Mapping[str, Tensor]) -> None:
+        # What was bred elsewhere serves there alone; its vectors are among those of the seeds that ended, and breed on.
+        self.counts += news["counts"].to(self.device)
+        self.failing |= news["failing"].to(self.device)
+        started, ended = news["seeds"].tolist()
+        self.handed += started
+        self._record(news["used"].to(self.device), news["covered"].to(self.device), ended)

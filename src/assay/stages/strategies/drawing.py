@@ -55,6 +55,7 @@ class Drawn:
         check_k(strategy.k, min(self._widths))
         self.k = strategy.k * len(self._widths)
         self.counts = torch.zeros(observer.neurons, dtype=torch.int64, device=observer.targets[0].device)
+        self._before = self.counts.clone()  # those of the state it began with
         self._weigh = strategy.plan(observer)
         self._coverage: Coverage | None = None  # the campaign's, known once something was chosen
 
@@ -90,6 +91,13 @@ class Drawn:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         self.counts.copy_(state["counts"])
+        self._before.copy_(self.counts)
+
+    def news(self) -> dict[str, Tensor]:
+        return {"counts": (self.counts - self._before).cpu()}
+
+    def merge(self, news: Mapping[str, Tensor]) -> None:
+        self.counts += news["counts"].to(self.counts.device)
 
 
 def draw(weight: Tensor, k: int, rng: Rows) -> Push:

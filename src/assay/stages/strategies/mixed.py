@@ -1,6 +1,6 @@
 """Several strategies at once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -74,9 +74,25 @@ class Mixing:
             part.end(lanes)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"{place}.{name}": t for place, part in enumerate(self.parts) for name, t in part.state().items()}
+        return _marked(part.state() for part in self.parts)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         for place, part in enumerate(self.parts):
-            mark = f"{place}."
-            part.load({name.removeprefix(mark): t for name, t in state.items() if name.startswith(mark)})
+            part.load(_of_part(state, place))
+
+    def news(self) -> dict[str, Tensor]:
+        return _marked(part.news() for part in self.parts)
+
+    def merge(self, news: Mapping[str, Tensor]) -> None:
+        for place, part in enumerate(self.parts):
+            part.merge(_of_part(news, place))
+
+
+def _marked(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of all parts, each under the number of its own."""
+    return {f"{place}.{name}": t for place, part in enumerate(parts) for name, t in part.items()}
+
+
+def _of_part(every: Mapping[str, Tensor], place: int) -> dict[str, Tensor]:
+    mark = f"{place}."
+    return {name.removeprefix(mark): t for name, t in every.items() if name.startswith(mark)}

@@ -74,3 +74,9 @@ class Nearing:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         return
+
+    def news(self) -> dict[str, Tensor]:
+        return {}
+
+    def merge(self, news: Mapping[str, Tensor]) -> None:
+        return

@@ -8,8 +8,9 @@ from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, register
 from assay.stages.attacks.untargeted import untargeted
-from assay.stages.trainers.loop import Plan, Watch, accuracy, fit
+from assay.stages.trainers.loop import Watch, accuracy, fit
 from assay.stages.trainers.plain import joined
+from assay.stages.trainers.plan import Plan
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 

@@ -41,26 +41,32 @@ class Augmentation:
     def __bool__(self) -> bool:
         return any((self.flip, self.shift, self.rotate, self.scale))
 
-    def apply(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        """The images (N, C, H, W) moved at random; what comes in from outside is black."""
+    def apply(self, x: Tensor, rng: torch.Generator, among: tuple[int, int] | None = None) -> Tensor:
+        """The images (N, C, H, W) moved at random; what comes in from outside is black.
+
+        ``among`` says that they are the rows from the first number on of a batch of the second: they are moved as if
+        the whole batch were here.
+        """
         if not self or not len(x):
             return x
         if x.dim() != 4:
             raise UsageError("augmentation is for images; train vectors without --augment")
+        first, n = among or (0, len(x))
+        own = slice(first, first + len(x))
         if self.flip:
-            mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < self.flip
+            mirrored = torch.rand(n, 1, 1, 1, generator=rng, device=x.device)[own] < self.flip
             x = torch.where(mirrored, x.flip(-1), x)
         if not (self.shift or self.rotate or self.scale):
             return x
         from kornia.geometry.transform import warp_affine
 
-        moved: Tensor = warp_affine(x, self._matrices(x, rng), (x.shape[2], x.shape[3]))
+        moved: Tensor = warp_affine(x, self._matrices(x, rng, own, n), (x.shape[2], x.shape[3]))
         return moved
 
-    def _matrices(self, x: Tensor, rng: torch.Generator) -> Tensor:
+    def _matrices(self, x: Tensor, rng: torch.Generator, own: slice, n: int) -> Tensor:
         """(N, 2, 3): rotation and scale about the centre, then a shift by whole pixels (no blur where only shifted)."""
-        n, height, width = len(x), x.shape[2], x.shape[3]
-        draw = torch.rand(4, n, generator=rng, device=x.device) * 2 - 1
+        height, width = x.shape[2], x.shape[3]
+        draw = torch.rand(4, n, generator=rng, device=x.device)[:, own] * 2 - 1
         angle = draw[0] * self.rotate * torch.pi / 180
         size = 1 + draw[1] * self.scale
         right, down = (draw[2] * self.shift * width).round(), (draw[3] * self.shift * height).round()

@@ -4,6 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,44 +16,18 @@ from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import smoothed
 from assay.core.modes import eval_mode
+from assay.core.precision import full_precision, halved
 from assay.core.randomness import Stream
-from assay.stages.trainers import graphed
+from assay.stages.trainers import graphed, ranks
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.descent import Descent
+from assay.stages.trainers.plan import Plan, optimiser_of, rate_at
+from assay.stages.trainers.swapped import Swapped
 
 Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to train. ``momentum`` is that of SGD, and the first beta of Adam."""
-
-    epochs: int
-    batch: int = 64
-    lr: float = 1e-3
-    optimiser: str = "adam"
-    schedule: str = "cosine"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    smoothing: float = 0.0
-    augment: str = ""
-    ema: float = 0.0
-
-    def check(self) -> None:
-        if self.optimiser not in ("adam", "sgd"):
-            raise UsageError(f"optimiser must be adam or sgd, got {self.optimiser!r}")
-        if self.schedule not in ("cosine", "step", "constant"):
-            raise UsageError(f"schedule must be cosine, step or constant, got {self.schedule!r}")
-        for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0)):
-            if not least <= getattr(self, name) < math.inf:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.lr <= 1e30 or not 0 <= self.momentum < 1:  # far above, the optimiser's own numbers overflow
-            raise UsageError(f"lr must be in (0, 1e30] and momentum in [0, 1), got {self.lr} and {self.momentum}")
-        if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
-            raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +106,8 @@ def fit(
     With ``patience``, it ends after that many epochs that were no better than one before them.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
+
+    Where several ranks train together, rank 0 judges for all, and they go the same way.
     """
     plan.check()
     train, val = train[train.y != UNLABELLED], val[val.y != UNLABELLED]
@@ -143,6 +120,8 @@ def fit(
         weight.requires_grad_(task is None or task.weights is None or name in task.weights)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     train, val = train.to(device), val.to(device)
+    if halved(device) and train.x.dim() == 4:
+        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
     run = _Run(net, train, plan, rng, watch, batch, task)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
@@ -152,10 +131,11 @@ def fit(
         loss = run.one_epoch(epoch, state.average)
         if task is not None and task.epoch is not None:
             task.epoch(net)
+        run.ranks.level(net)
         with run.averaged(state.average), eval_mode(net):
             numbers = {
                 "loss": loss,
-                **(judge or accuracy)(net, val),
+                **run.ranks.told(lambda: _judged(judge or accuracy, net, val)),
                 "seconds": time.perf_counter() - started,
             }
             if not math.isfinite(loss):
@@ -174,6 +154,12 @@ def fit(
         watch.epoch(state, net)
     net.load_state_dict(state.best)
     return net
+
+
+def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
+    """The numbers that choose the epoch, never in halved precision: the net is used without."""
+    with full_precision() if halved(val.x.device) else nullcontext():
+        return judge(net, val)
 
 
 def _enough(log: Sequence[dict[str, float]], patience: int) -> bool:
@@ -216,10 +202,10 @@ class _Run:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
-        self.device = train.x.device
-        fast = batch is None and task is None and graphed.possible(net, self.device)
-        self.optimiser = _optimiser(plan, net, fast)
-        self.descent = Descent(net, self.optimiser, plan.smoothing, plan.batch if fast else 0)
+        self.device, self.ranks = train.x.device, ranks.here()
+        fast = batch is None and task is None and self.ranks.count == 1 and graphed.possible(net, self.device)
+        self.optimiser = optimiser_of(plan, net, fast)
+        self.descent = Descent(net, self.optimiser, plan.smoothing, plan.batch if fast else 0, self.ranks)
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
@@ -243,74 +229,42 @@ class _Run:
         self.net.train(self.task is None or not self.task.still)
         devices = [self.device.index or 0] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # dropout draws from torch's own generator
-            torch.manual_seed(here.at("dropout").generator().initial_seed())
+            own = (self.ranks.rank,) if self.ranks.rank else ()  # else all ranks would drop the same places of theirs
+            torch.manual_seed(here.at("dropout", *own).generator().initial_seed())
             for i, start in enumerate(starts):
                 rows = order[start : start + plan.batch]
                 if len(rows) == 1 and n > 1 and self.net.training:
                     continue  # batch normalisation cannot learn from one case
-                rate = plan.lr * _rate(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
+                rate = plan.lr * rate_at(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
                 graphed.set_rate(self.optimiser, rate)
                 total += self._step(rows, here, moves) * len(rows)
+                self.ranks.seen += len(rows)
                 self._follow(average)
                 self.watch.batch(epoch, (i + 1) / len(starts))
         return float(total) / n
 
     def _step(self, rows: Tensor, here: Stream, moves: torch.Generator) -> Tensor:
-        x, y = self.train.x[rows], self.train.y[rows]
-        x = self.augmentation.apply(x, moves)
-        if self.batch is not None:
+        n, part = len(rows), self.ranks.part(len(rows))
+        rows = rows[part]
+        x, y, share = self.train.x[rows], self.train.y[rows], len(rows) / n
+        x = self.augmentation.apply(x, moves, (part.start, n))
+        if self.batch is not None and share:
             x = self.batch(self.net, x, y, rows, here.at("inner"))
         if self.task is None:
-            return self.descent.learn(x, y)
+            return self.descent.learn(x, y, share)
         task = self.task
-        loss = self.descent.step(lambda *part: task.loss(self.net, *part), x, y, rows)
+        loss = self.descent.step(lambda *part: task.loss(self.net, *part), x, y, rows, share=share)
         if task.after is not None:
             task.after(self.net)
         return loss
 
     def _follow(self, average: dict[str, Tensor]) -> None:
         if self.plan.ema:
-            for name, tensor in self.net.state_dict().items():
-                if tensor.is_floating_point():
-                    average[name].lerp_(tensor, 1 - self.plan.ema)
-                else:
-                    average[name].copy_(tensor)
+            now = self.net.state_dict()
+            moving = [name for name, tensor in now.items() if tensor.is_floating_point()]
+            torch._foreach_lerp_([average[n] for n in moving], [now[n] for n in moving], 1 - self.plan.ema)
+            for name in now.keys() - moving:
+                average[name].copy_(now[name])
 
-    def averaged(self, average: dict[str, Tensor]) -> "_Swapped":
-        return _Swapped(self.net, average)
-
-
-class _Swapped:
-    """The net with its averaged weights for as long as the block lasts, where there are any."""
-
-    def __init__(self, net: nn.Module, weights: dict[str, Tensor]) -> None:
-        self.net, self.weights = net, weights
-
-    def __enter__(self) -> None:
-        if self.weights:
-            self.own = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
-            self.net.load_state_dict(self.weights)
-
-    def __exit__(self, *error: object) -> None:
-        if self.weights:
-            self.net.load_state_dict(self.own)
-
-
-def _optimiser(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:
-    """The optimiser; ``fast`` makes one whose step a CUDA graph can hold: fused, its learning rate on the device."""
-    weights = [weight for weight in net.parameters() if weight.requires_grad]
-    lr: float | Tensor = torch.tensor(plan.lr, device=weights[0].device) if fast else plan.lr
-    fused = fast or None
-    momentum, decay = plan.momentum, plan.weight_decay
-    if plan.optimiser == "sgd":
-        return torch.optim.SGD(weights, lr, momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused)
-    return torch.optim.Adam(weights, lr, (momentum, 0.999), weight_decay=decay, fused=fused, capturable=fast)
-
-
-def _rate(schedule: str, progress: float) -> float:
-    """The learning rate as a share of the first one, ``progress`` from 0 to 1."""
-    if schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * progress))
-    if schedule == "step":
-        return 1.0 if progress < 0.5 else 0.1 if progress < 0.75 else 0.01
-    return 1.0
+    def averaged(self, average: dict[str, Tensor]) -> Swapped:
+        return Swapped(self.net, average)

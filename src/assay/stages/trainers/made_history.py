@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Plan, State, Unwatched, fit
+from assay.stages.trainers.loop import State, Unwatched, fit
+from assay.stages.trainers.plan import Plan
 from assay.subjects.bench import Splits
 from assay.subjects.history import Snapshots
 

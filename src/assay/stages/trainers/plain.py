@@ -6,7 +6,8 @@ from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.trainers.kept_back import judge
-from assay.stages.trainers.loop import Plan, Watch, fit
+from assay.stages.trainers.loop import Watch, fit
+from assay.stages.trainers.plan import Plan
 from assay.subjects.bench import Splits
 
 

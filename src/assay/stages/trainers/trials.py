@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Judge, Plan, State, Task, Watch, accuracy, fit
+from assay.stages.trainers.loop import Judge, State, Task, Watch, accuracy, fit
+from assay.stages.trainers.plan import Plan
 
 
 def best_rate(

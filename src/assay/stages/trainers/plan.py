@@ -1,0 +1,58 @@
+"""How to train: what the user chooses, the optimiser that follows from it, and its learning rate at each moment."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. ``momentum`` is that of SGD, and the first beta of Adam."""
+
+    epochs: int
+    batch: int = 64
+    lr: float = 1e-3
+    optimiser: str = "adam"
+    schedule: str = "cosine"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    smoothing: float = 0.0
+    augment: str = ""
+    ema: float = 0.0
+
+    def check(self) -> None:
+        if self.optimiser not in ("adam", "sgd"):
+            raise UsageError(f"optimiser must be adam or sgd, got {self.optimiser!r}")
+        if self.schedule not in ("cosine", "step", "constant"):
+            raise UsageError(f"schedule must be cosine, step or constant, got {self.schedule!r}")
+        for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0)):
+            if not least <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 < self.lr <= 1e30 or not 0 <= self.momentum < 1:  # far above, the optimiser's own numbers overflow
+            raise UsageError(f"lr must be in (0, 1e30] and momentum in [0, 1), got {self.lr} and {self.momentum}")
+        if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
+            raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
+
+
+def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:
+    """The optimiser; ``fast`` makes one whose step a CUDA graph can hold: fused, its learning rate on the device."""
+    weights = [weight for weight in net.parameters() if weight.requires_grad]
+    lr: float | Tensor = torch.tensor(plan.lr, device=weights[0].device) if fast else plan.lr
+    fused = fast or None
+    momentum, decay = plan.momentum, plan.weight_decay
+    if plan.optimiser == "sgd":
+        return torch.optim.SGD(weights, lr, momentum, weight_decay=decay, nesterov=momentum > 0, fused=fused)
+    return torch.optim.Adam(weights, lr, (momentum, 0.999), weight_decay=decay, fused=fused, capturable=fast)
+
+
+def rate_at(schedule: str, progress: float) -> float:
+    """The learning rate as a share of the first one, ``progress`` from 0 to 1."""
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * progress))
+    if schedule == "step":
+        return 1.0 if progress < 0.5 else 0.1 if progress < 0.75 else 0.01
+    return 1.0
