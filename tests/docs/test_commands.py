@@ -9,6 +9,7 @@ import typer
 
 import doc_blocks
 from assay.cli import _command
+from assay.cli.ray_flag import with_ray
 
 VERBS: dict[str, Any] = _command().commands
 BAD_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -60,7 +61,7 @@ def faults(line: str) -> list[str]:
             found += [f"no {flag}" for flag in doc_blocks.flags(" ".join(words)) if flag not in options(words[1])]
             continue
         try:
-            VERBS[words[1]].make_context(words[1], words[2:]).close()
+            VERBS[words[1]].make_context(words[1], with_ray(words[2:])).close()
         except typer.Exit:
             continue  # --help
         except BAD_USAGE as error:

@@ -30,6 +30,7 @@ from assay.cli import (
     transfer,
 )
 from assay.cli.configured import configure, file_at_fault
+from assay.cli.ray_flag import with_ray
 from assay.core.errors import INTERNAL, INTERRUPTED, PASSED, USAGE, AssayError, is_out_of_memory, memory_wanted
 from assay.core.room import one_room
 
@@ -95,7 +96,7 @@ def run(arguments: list[str]) -> int:
     presses = _Presses()
     try:
         with one_room():
-            code = _command().main(arguments or ["--help"], standalone_mode=False, prog_name="assay")
+            code = _command().main(with_ray(arguments) or ["--help"], standalone_mode=False, prog_name="assay")
         if code == _TYPER_INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else PASSED

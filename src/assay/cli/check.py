@@ -68,6 +68,9 @@ def check(
     deterministic: options.Deterministic = False,
     trust_run: options.TrustRun = False,
     call_timeout: options.CallTimeout = None,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -109,6 +112,9 @@ def check(
             white_box=white_box,
             deterministic=deterministic,
             call_timeout=call_timeout,
+            ray=ray,
+            workers=workers,
+            gpu_share=gpu_share,
             progress=screen,
         )
     _write(gate, junit, sarif, markdown)
@@ -151,17 +157,20 @@ def _writable(*files: str | None) -> None:
 def _write(gate: "Gate", junit: str | None, sarif: str | None, markdown: str | None) -> None:
     """The files that were asked for; those of a run folder where there is one; the summary of a GitHub job."""
     from assay.core.files import make_folder, write_atomic
+    from assay.core.places import find_run, push
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     wanted = {"junit": [junit], "sarif": [sarif]}
     if gate.run is not None:
-        folder = Path(gate.run) / "gate"
+        folder = find_run(gate.run) / "gate"
         make_folder(folder)
         wanted["junit"].append(str(folder / "junit.xml"))
         wanted["sarif"].append(str(folder / "sarif.json"))
     for form, files in wanted.items():
         for file in filter(None, files):
             write_atomic(Path(file), _written(form, gate))
+    if gate.run is not None:
+        push(folder.parent, "gate/")
     if markdown is not None:
         write_atomic(Path(markdown), _written("markdown", gate))
     if summary:

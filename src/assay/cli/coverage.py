@@ -36,6 +36,9 @@ def coverage(
     device: options.Device = "auto",
     trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -62,6 +65,9 @@ def coverage(
             mean=options.channels(mean),
             std=options.channels(std),
             call_timeout=call_timeout,
+            ray=ray,
+            workers=workers,
+            gpu_share=gpu_share,
             progress=screen,
         )
     if json:

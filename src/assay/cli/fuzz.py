@@ -60,6 +60,8 @@ def fuzz(
     trust_remote_code: options.TrustRemoteCode = False,
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
+    amp: options.Amp = False,
+    compiled: options.Compile = False,
     confirm: Annotated[
         str, typer.Option(help="Store a failure that fails in K of N repeats: 4/5 (that, where answers change).")
     ] = "",
@@ -67,6 +69,12 @@ def fuzz(
         list[str] | None, typer.Option(help="Leave out a sign of trouble, such as no_finds_yet; repeatable.")
     ] = None,
     call_timeout: options.CallTimeout = None,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
+    wave: Annotated[
+        str, typer.Option(help="Units that begin with the same knowledge, in recipes that learn: auto or a number.")
+    ] = "auto",
     log: options.Log = "",
     json: options.Json = False,
     json_lines: options.JsonLines = False,
@@ -76,6 +84,7 @@ def fuzz(
     from assay.cli.campaign import changes
     from assay.core import store
     from assay.core.errors import INTERRUPTED, BudgetSpent
+    from assay.core.places import known_as
     from assay.engines.fuzz import fuzz as work
     from assay.engines.kinds import kinds_in
     from assay.engines.quality import quality_of, witness_of
@@ -83,6 +92,7 @@ def fuzz(
     from assay.outputs.fitted import fitted_facts
     from assay.outputs.models import built_facts, built_numbers, models_of
     from assay.outputs.readings import operator_facts, warning_facts
+    from assay.outputs.report.reproduce import name_of
     from assay.outputs.screen import Screen, fuzz_line, show_notices
     from assay.outputs.seeding import opinion_facts, seeding_facts
     from assay.outputs.show import facts_table, show
@@ -125,9 +135,15 @@ def fuzz(
                 white_box=white_box,
                 fresh=fresh,
                 deterministic=deterministic,
+                amp=amp,
+                compiled=compiled,
                 confirm=confirm,
                 ignore=tuple(ignore or ()),
                 call_timeout=call_timeout,
+                ray=ray,
+                workers=workers,
+                gpu_share=gpu_share,
+                wave=options.whole(wave, "--wave"),
                 progress=tell.on(screen),
             )
             tell.result(found.to_json())
@@ -152,7 +168,7 @@ def fuzz(
     else:
         models, every = models_of(protocol), keeps_all(kept)
         facts = {
-            "run": found.run,
+            "run": known_as(found.run),
             "recipe": found.recipe,
             **models.facts(),
             **built_facts(kept),
@@ -179,7 +195,7 @@ def fuzz(
             _show_shrunk(made, found.run.name)
         if not found.complete and not found.interrupted:
             options.say(f"the budget of queries ended first; {options.GO_ON}")
-        options.say(f"next: assay report {found.run.name}")
+        options.say(f"next: assay report {name_of(kept)}")
     if found.interrupted:
         options.say("interrupted; what is done is kept, the same command continues", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -56,6 +56,9 @@ def harden(
     fresh: options.Fresh = False,
     deterministic: options.Deterministic = False,
     call_timeout: options.CallTimeout = None,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     log: options.Log = "",
     json: options.Json = False,
     json_lines: options.JsonLines = False,
@@ -104,6 +107,9 @@ def harden(
             fresh=fresh,
             deterministic=deterministic,
             call_timeout=call_timeout,
+            ray=ray,
+            workers=workers,
+            gpu_share=gpu_share,
             progress=tell.on(screen),
         )
         tell.result(told.to_json())

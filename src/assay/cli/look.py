@@ -45,19 +45,20 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Write report/index.html into the run folder and print its path; of several runs, a page that compares them."""
-    from pathlib import Path
-
+    from assay.core.places import known_as
     from assay.outputs.report.place import page_path
 
     place = None if out is None else page_path(out)
     if len(runs) > 1:
         from assay.outputs.report.compare import compare
 
-        told = compare(*runs, out=place).to_json()  # without pictures, it is one file anyway
+        made = compare(*runs, out=place)  # without pictures, it is one file anyway
+        page, told = made.path, made.to_json()
     else:
         from assay.outputs.report.build import report as work
 
-        told = {"report": str(work(runs[0], single_file=single_file, out=place))}
+        page = work(runs[0], single_file=single_file, out=place)
+        told = {"report": known_as(page)}
     if json:
         options.print_json(told)
     else:
@@ -65,7 +66,7 @@ def report(
             options.say(told["verdict"])
         options.say(told["report"])
     if open_:
-        typer.launch(Path(told["report"]).resolve().as_uri())
+        typer.launch(page.resolve().as_uri())
 
 
 def list_(

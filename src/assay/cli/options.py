@@ -76,6 +76,18 @@ TrustRemoteCode = Annotated[
 ]
 WhiteBox = Annotated[bool, typer.Option("--white-box", help="Turn model.onnx into a torch module, with gradients.")]
 
+Ray = Annotated[
+    str,
+    typer.Option("--ray", help="Work on Ray: alone, on this machine's cores; or auto, HOST:PORT, ray://HOST:PORT."),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Workers on Ray; what is free where not given.")]
+GpuShare = Annotated[float | None, typer.Option(help="The part of a GPU that each worker on Ray takes: 0.25.")]
+
+Amp = Annotated[
+    bool, typer.Option("--amp", help="bfloat16 where no gradient is taken; what counts is judged in float32.")
+]
+Compile = Annotated[bool, typer.Option("--compile", help="Compile the net: minutes at first, faster passes then.")]
+
 CallTimeout = Annotated[
     str | None, typer.Option(help="Longest that one call of the model may take, such as 30s; none where not given.")
 ]

@@ -40,6 +40,10 @@ def prioritise(
     device: options.Device = "auto",
     trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
+    deterministic: options.Deterministic = False,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     trust_run: options.TrustRun = False,
     out: Annotated[
         str | None, typer.Option(help="Write the order to this .csv file, or its first k cases to this .npz.")
@@ -95,6 +99,10 @@ def prioritise(
                 std=options.channels(std),
                 device=device,
                 call_timeout=call_timeout,
+                deterministic=deterministic,
+                ray=ray,
+                workers=workers,
+                gpu_share=gpu_share,
                 progress=tell.on(screen),
             )
             tell.result(result.to_json())

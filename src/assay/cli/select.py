@@ -93,6 +93,7 @@ def select(
 
 
 def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:
+    from assay.core.places import known_as
     from assay.engines.stored import per_class
 
     score = None
@@ -106,7 +107,7 @@ def _told(picked: "Selection", seed: int, out: str | None) -> dict[str, Any]:
         )
         score = {"name": picked.score, **{name: float(value) for name, value in ends.items()}}
     return {
-        "run": str(picked.run),
+        "run": known_as(picked.run),
         "by": picked.by,
         "k": picked.k,
         "seed": seed,

@@ -42,12 +42,19 @@ def train(
     device: options.Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out where it exists.")] = False,
     deterministic: options.Deterministic = False,
+    amp: Annotated[
+        bool, typer.Option("--amp", help="Passes in bfloat16, forward and back; epochs are judged in float32.")
+    ] = False,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     log: options.Log = "",
     json: options.Json = False,
     json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
+    from assay.core.places import beside, known_as
     from assay.engines.train import train as work
     from assay.outputs.notes import note_facts
     from assay.outputs.screen import Screen, show_notices, train_line
@@ -68,7 +75,7 @@ def train(
     }
     splits = _splits(data, train_on, val, size)
     with (
-        tracked(log, "train", beside=out) as tell,
+        tracked(log, "train", beside=beside(out)) as tell,
         Screen("train", train_line(epochs), quiet=quiet, json_lines=json_lines) as screen,
     ):
         done = work(
@@ -88,6 +95,10 @@ def train(
             device=device,
             overwrite=overwrite,
             deterministic=deterministic,
+            amp=amp,
+            ray=ray,
+            workers=workers,
+            gpu_share=gpu_share,
             progress=tell.on(screen),
         )
         tell.result(done.to_json())
@@ -97,7 +108,7 @@ def train(
     test = f"{data}/test" if splits.test is not None and data is not None else "TEST-DATA"
     chosen = f"accuracy under attack, {done.score:.4f}" if done.score >= 0 else "no epoch kept the clean accuracy"
     facts = {
-        "weights": done.out,
+        "weights": known_as(done.out),
         "best epoch": f"{done.best_epoch} of {done.epochs}",
         "accuracy on inputs kept back" if done.notes else "validation accuracy": f"{done.val_accuracy:.4f}",
         **({"learning rate": f"{done.rate:g}, of those tried"} if done.rate else {}),
@@ -106,7 +117,7 @@ def train(
         **note_facts(done.notes),
     }
     show(facts_table(facts))
-    options.say(f"next: assay eval {model.partition('@')[0]}@{done.out} --data {test} --eps 0.1")
+    options.say(f"next: assay eval {model.partition('@')[0]}@{known_as(done.out)} --data {test} --eps 0.1")
 
 
 def _splits(data: str | None, train: str | None, val: str | None, size: str) -> "Splits":

@@ -21,6 +21,9 @@ def transfer(
     device: options.Device = "auto",
     trust_remote_code: options.TrustRemoteCode = False,
     call_timeout: options.CallTimeout = None,
+    ray: options.Ray = "",
+    workers: options.Workers = None,
+    gpu_share: options.GpuShare = None,
     deterministic: options.Deterministic = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -47,6 +50,9 @@ def transfer(
             device=device,
             deterministic=deterministic,
             call_timeout=call_timeout,
+            ray=ray,
+            workers=workers,
+            gpu_share=gpu_share,
             progress=screen,
         )
     if json:

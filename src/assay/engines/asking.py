@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.core import store
-from assay.core.files import safe_name
 from assay.core.real import check_real
 from assay.subjects.asked import Asked
 from assay.subjects.target import Target
@@ -14,7 +13,7 @@ ANSWERS = "answers.jsonl"  # the file of a run that keeps what a black box answe
 
 def answers_in(run: str | None, folder: Path | None = None, *, fresh: bool = False) -> Path | None:
     """Where the answers of a run to be continued lie, None where it is a new one: what they tell is not asked again."""
-    place = folder or (None if run is None or fresh else store.runs_root() / safe_name(run))
+    place = folder or (None if run is None or fresh else store.place(run))
     if place is None:
         return None
     check_real(place)

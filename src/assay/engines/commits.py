@@ -1,28 +1,23 @@
 """What a campaign commits of a unit: its failures, its counts, what joins the pool and what is covered."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from assay.core.cases import Cases
 from assay.core.shards import encode
 from assay.core.store import Store
-from assay.engines.failures import as_shard, checked
+from assay.engines.failures import as_shard
 from assay.engines.found import pairs
 from assay.engines.guidance import Guidance
+from assay.engines.judged import Judge, Judged
 from assay.engines.kinds import KindsSoFar
 from assay.engines.lanes import NONFINITE, WRONG
 from assay.engines.operators import operators_of, told
 from assay.engines.parents import Parents
-from assay.engines.stability import Confirm
 from assay.engines.unit import Unit
 from assay.recipes.recipe import Stages
-from assay.stages.twins import VULNERABLE
 from assay.subjects.bench import Bench
-
-Judged = tuple[Cases | None, Cases | None]  # those that are confirmed, and those that are not
 
 
 class Commits:
@@ -36,29 +31,13 @@ class Commits:
         guidance: Guidance,
         seeds: Cases,
         parents: Parents | None,
-        confirm: Confirm,
+        judge: Judge,
     ) -> None:
         self.folder, self.bench, self.stages, self.guidance = folder, bench, stages, guidance
-        self.seeds, self.parents, self.confirm = seeds, parents, confirm
+        self.seeds, self.parents, self.judged = seeds, parents, judge
         self.pairs = pairs(folder)
         self.broken = {seed for seed, _ in self.pairs}
         self.kinds = KindsSoFar(folder)
-
-    def judged(self, units: Sequence[tuple[Unit, Tensor]]) -> list[Judged]:
-        """The failures of those slots of each unit, asked again, all of them together: a slow model is asked once."""
-        found = [unit.failures(slots) for unit, slots in units]
-        some = [(i, cases) for i, cases in enumerate(found) if cases is not None and len(cases)]
-        if not some:
-            return [(None, None)] * len(units)
-        every = Cases.cat([cases.note(of=torch.full_like(cases.origin, i)) for i, cases in some])
-        failing, flaky = checked(self.bench, self.stages, every, self.confirm)
-        if VULNERABLE in self.bench.roles:
-            failing = failing.note(others_pred=self.bench.others(failing).argmax(2).cpu())
-        mine = dict(some)
-        return [
-            tuple(part[part.info["of"] == i].drop("of") for part in (failing, flaky)) if i in mine else (None, None)  # type: ignore[misc]  # two parts
-            for i in range(len(units))
-        ]
 
     def unit(self, unit: Unit, slots: Tensor, judged: Judged) -> None:
         """Commit those slots of a unit."""

@@ -1,13 +1,12 @@
 """Coverage: what a test set reaches in a net, by any criteria, in one pass."""
 
-import itertools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from assay.core.chunks import Chunks
 from assay.core.deadline import limited
@@ -16,11 +15,14 @@ from assay.core.errors import UsageError
 from assay.core.registry import bind
 from assay.core.specs import did_you_mean, steps
 from assay.engines.blocks import BLOCK, Progress
+from assay.engines.cluster import Cluster, cluster_of
+from assay.engines.covering import Covering, CoverPool, points_of
+from assay.engines.jobs import refuse_black_box
+from assay.engines.pool import check_travels
 from assay.engines.session import session
 from assay.engines.siblings import siblings_of
 from assay.stages.coverage import Coverage, Criterion
 from assay.stages.coverage.bitmap import Bitmap
-from assay.stages.coverage.passes import Pass
 from assay.stages.coverage.profile import profile_of
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
@@ -111,6 +113,9 @@ def coverage(
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     call_timeout: str | float | None = None,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Covered:
     """What ``data`` cover in a model, by each of the criteria, in one forward pass for all of them.
@@ -118,8 +123,12 @@ def coverage(
     ``layers`` are auto, last, or patterns of names. Criteria that go by the range of neurons take it from ``training``,
     the training part of the same data set unless given. With ``siblings`` the neurons of those models count, too.
     ``white_box`` opens an ONNX file, which otherwise only answers. A call of the model that takes longer than
-    ``call_timeout`` ends it.
+    ``call_timeout`` ends it. With ``ray`` (local, auto or an address) the data are looked at by ``workers`` of a Ray
+    cluster, each with a ``gpu_share`` of a GPU where the model is on one; the numbers are the same.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
+    if cluster is not None:
+        refuse_black_box(model, None, "", white_box=white_box)
     criteria = {bound.text: bound() for bound in (bind("criterion", *step) for step in steps(by))}
     if not criteria:
         raise UsageError("name a criterion, such as nc or kmnc(k=1000); see assay list criterion")
@@ -127,6 +136,8 @@ def coverage(
     given = load_data(data, part="test", size=size, like=model)
     target = load_target(model, data=given, device=device, mean=mean, std=std, white_box=white_box)
     given = fitted(target, given)
+    if cluster is not None:
+        check_travels(target)
     nets = (target, *siblings_of(siblings, target, given, device, mean, std))
     observer = Observer.of(nets, layers, ends=any(criterion.ends for criterion in criteria.values()))
     known = None
@@ -136,8 +147,18 @@ def coverage(
         open_for_run.enter_context(session(deterministic=deterministic))
         for net in nets:
             open_for_run.enter_context(net.ready())
-        work = _Work(observer, criteria, known, Chunks(batch))
-        work.all(given.cases.x, progress or (lambda _: None))
+        chunks = Chunks(batch)
+        profile = None if known is None else profile_of(observer, known, chunks)
+        coverages = {text: criterion.begin(observer, profile) for text, criterion in criteria.items()}
+        work, x = _Work(coverages, progress or (lambda _: None)), given.cases.x
+        if cluster is None:
+            for cases, _ in Covering(observer, coverages, chunks).over(x, points_of(len(x))):
+                work.note(cases, len(x))
+        else:
+            elsewhere = CoverPool(cluster, observer, coverages, batch)
+            with closing(elsewhere.all(x, deterministic=deterministic)) as parts:  # workers go whatever happens here
+                for cases, workers_now in parts:
+                    work.note(cases, len(x), workers=workers_now)
     return Covered(work.result(), observer.text(), _protocol(model, observer, given, known, criteria))
 
 
@@ -152,50 +173,18 @@ def _training(training: str | Data | None, data: Data, size: str) -> Data:
 
 
 class _Work:
-    def __init__(
-        self, observer: Observer, criteria: dict[str, Criterion], training: Data | None, chunks: Chunks
-    ) -> None:
-        self.observer, self.chunks = observer, chunks
-        profile = None if training is None else profile_of(observer, training, chunks)
-        self.coverages: dict[str, Coverage] = {
-            text: criterion.begin(observer, profile) for text, criterion in criteria.items()
-        }
-        self.passing: Pass | None = None
-        self.growth: dict[str, list[tuple[int, float]]] = {text: [] for text in criteria}
+    """What each criterion found covered, and how it grew."""
 
-    def all(self, x: Tensor, progress: Progress) -> None:
-        """Add every case, noting what is covered after 1, 2, 4, 8 … of them."""
-        points = sorted({*(1 << i for i in range(len(x).bit_length())), len(x)})
-        start = 0
-        while start < len(x):
-            stop = min(start + self.chunks.fits, len(x))
-            inner = [point for point in points if start < point < stop]
-            if start and not inner:
-                self._pass(x[start:stop])
-            else:
-                self._in_parts(x[start:stop], start, inner)
-            if stop in points:
-                self._note(stop)
-            start = stop
-            progress({"done": stop, "of": len(x)})
+    def __init__(self, coverages: dict[str, Coverage], progress: Progress) -> None:
+        self.coverages, self.progress = coverages, progress
+        self.growth: dict[str, list[tuple[int, float]]] = {text: [] for text in coverages}
 
-    def _pass(self, x: Tensor) -> None:
-        if self.passing is None or self.passing.size != self.chunks.fits:
-            self.passing = Pass(self.observer, list(self.coverages.values()), self.chunks)
-        self.passing(x)
-
-    def _in_parts(self, x: Tensor, start: int, points: list[int]) -> None:
-        """The first block, which shows how many fit in memory, and others with a point inside."""
-        seen = self.observer.all(x, self.chunks)
-        for begin, end in itertools.pairwise([start, *points, start + len(x)]):
-            for covered in self.coverages.values():
-                covered.add(seen[begin - start : end - start])
-            if end in points:
-                self._note(end)
-
-    def _note(self, cases: int) -> None:
-        for text, coverage in self.coverages.items():
-            self.growth[text].append((cases, coverage.covered()))
+    def note(self, cases: int, n: int, **told: Any) -> None:
+        """So many of ``n`` cases are added; at 1, 2, 4, 8 … and all it is written down what is covered."""
+        if cases == n or cases & (cases - 1) == 0:
+            for text, coverage in self.coverages.items():
+                self.growth[text].append((cases, coverage.covered()))
+        self.progress({"done": cases, "of": n, **told})
 
     def result(self) -> dict[str, Reached]:
         return {

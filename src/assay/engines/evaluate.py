@@ -6,8 +6,9 @@ evaluation resumes after its last block.
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,24 @@ from assay.core import environment, store
 from assay.core.cases import Cases
 from assay.core.deadline import limited
 from assay.core.errors import BudgetSpent, UsageError
+from assay.core.places import known_as
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, names
 from assay.core.specs import steps
 from assay.core.store import Store
 from assay.core.units import seconds
 from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
-from assay.engines.blocks import BLOCK, Blocks, Progress
+from assay.engines.block_size import AUTO, size_for
+from assay.engines.blocks import Blocks, Progress
 from assay.engines.cascade import Column
 from assay.engines.checks import ignored, not_made, warnings_of
+from assay.engines.cluster import Cluster, cluster_of
 from assay.engines.columns import Eps, adaptive, columns_of, looks_for_the_smallest, sizes_of
 from assay.engines.cost import estimate, most_asked
 from assay.engines.evaluation import Evaluation, numbers_table
+from assay.engines.jobs import refuse_black_box
 from assay.engines.once_more import once_more
+from assay.engines.pool import check_travels
 from assay.engines.protocol import protocol_of
 from assay.engines.regress import Regress
 from assay.engines.saved import keep_evaluation
@@ -39,6 +45,7 @@ from assay.engines.tally import tally
 from assay.recipes.suite import wants_each
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Data, fitted
+from assay.subjects.hurried import hurried
 from assay.subjects.sources.black_box import is_black_box, is_onnx
 from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target, trained_with
@@ -66,10 +73,12 @@ def evaluate(
     each: bool = False,
     ignore: Sequence[str] = (),
     seed: int = 0,
-    batch: int = BLOCK,
+    batch: int | str = AUTO,
     device: str = "auto",
     fresh: bool = False,
     deterministic: bool = False,
+    amp: bool = False,
+    compiled: bool = False,
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     queries: int | None = None,
@@ -78,6 +87,9 @@ def evaluate(
     call_timeout: str | float | None = None,
     time: str | float | None = None,
     examples: int = 0,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy of a model, clean and under attack.
@@ -96,9 +108,19 @@ def evaluate(
     With ``time`` no block is begun that would not end in it, going by the longest so far; the trust checks come after.
     ``examples`` is how many inputs that fool the model are handed back, for those who save none.
 
+    ``batch`` are the cases of a block; "auto" is what fits in the memory of a GPU, 256 on a CPU. With ``ray`` (local,
+    auto or an address) blocks are worked by ``workers`` of a Ray cluster, each with a ``gpu_share`` of a GPU where the
+    model is on one; the numbers are the same. Seconds of attacks are then summed over the workers.
+
+    With ``amp`` attacks that take no gradients ask the model in bfloat16, with ``compiled`` all ask a compiled one;
+    their examples are judged by the model as it is, in float32.
+
     Where the model raises, or takes longer than ``call_timeout`` for one call, its block is done once more; a second
     time ends the evaluation, for a number over the inputs that it can take would be another one.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
+    if cluster is not None:
+        refuse_black_box(model, queries, ask, white_box=white_box)
     model, static_from = pinned(model), pinned(static_from)
     skipped = sorted(ignored(ignore))
     old = Regress.of(regress, save, fresh=fresh, device=device, mean=mean, std=std)
@@ -127,24 +149,52 @@ def evaluate(
     each = each or wants_each(suite) or looks_for_the_smallest(attacks)
     protocol = protocol_of(_name(model), target, given, attacks, text, seed=seed, each=each, curve=len(sizes) > 1)
     protocol |= {"parts": {name: list(c.attacks) for name, c in columns.items()}} if "attacks" not in columns else {}
+    if cluster is not None:
+        check_travels(*(side for column in columns.values() for side in (column.maker, column.judge)))
     limited = next(iter(columns.values())).limited
     protocol |= {"limited": dict(limited)} if limited else {}
+    protocol |= {"amp": True} if amp else {}
     with ExitStack() as open_for_run:
         open_for_run.enter_context(session(deterministic=deterministic))
         for column in columns.values():
             open_for_run.enter_context(column.maker.ready())
             open_for_run.enter_context(column.judge.ready())
         _foretell(target, labelled, columns, "" if save is not None or not isinstance(model, str) else "--save NAME")
+        size = size_for(
+            batch,
+            target,
+            labelled,
+            save=save,
+            fresh=fresh,
+            fixed=deterministic,
+            timed=time is not None,
+            cluster=cluster,
+        )
+        columns = {name: open_for_run.enter_context(_in_a_hurry(c, amp, compiled, size)) for name, c in columns.items()}
         keep = None
         if save is not None:
-            config = _config(model, target, given, columns, protocol, batch, skipped) | how_to_ask(ask, queries)
+            config = _config(model, target, given, columns, protocol, size, skipped) | how_to_ask(ask, queries)
             config |= old.config()
+            config["run"] |= {"amp": True} if amp else {}
             keep = open_for_run.enter_context(store.opened(save, config, environment.describe(), fresh=fresh))
             keep_answers(target, keep.path)
         rng, tell = Stream(seed, ("eval",)), progress or (lambda _: None)
         regressed = old.all(target, _name(model), keep, tell)
         left = None if time is None else seconds(time)
-        work = Blocks(target, labelled, columns, rng, batch, each, keep, tell, time_left=left, examples=examples)
+        work = Blocks(
+            target,
+            labelled,
+            columns,
+            rng,
+            size,
+            each,
+            keep,
+            tell,
+            time_left=left,
+            examples=examples,
+            cluster=cluster,
+            deterministic=deterministic,
+        )
         static = None if static_from is None else _name(static_from)
         blocks = work.all()
         if work.spent is not None and not blocks:
@@ -159,8 +209,16 @@ def evaluate(
         _check(result, target, measured, attacks, rng.at("checks"), spent=work.spent is not None)
         result.queries = asked_of(target)
         if keep is not None:
-            _keep(keep, result, work.seconds)
+            _keep(keep, result, work)
     return result
+
+
+@contextmanager
+def _in_a_hurry(column: Column, amp: bool, compiled: bool, rows: int) -> Iterator[Column]:
+    """The column with a faster maker of examples, where one is asked for; who judges stays."""
+    maker = hurried(column.maker, amp=amp, compiled=compiled, rows=rows)
+    with maker.ready():
+        yield replace(column, maker=maker)
 
 
 def _foretell(target: Target, cases: Cases, columns: Mapping[str, Column], resumable: str) -> None:
@@ -194,14 +252,16 @@ def _check(
     result.not_made |= dict.fromkeys(sorted(left), "the budget of queries is spent")
 
 
-def _keep(keep: Store, result: Evaluation, seconds: float) -> None:
+def _keep(keep: Store, result: Evaluation, work: Blocks) -> None:
     """The numbers in the run; those of a part of the inputs are for people to look at only."""
-    result.run = str(keep.path)
+    result.run = known_as(keep.path)
     if result.complete and next(keep.commits("numbers"), None) is None:
         keep.commit({"state/numbers.json": json.dumps(numbers_table(result)).encode()}, kind="numbers")
     if result.complete:
         keep_evaluation(keep, result)
-    keep.write_stats({"seconds": seconds, **result.to_json()})
+    keep.write_stats(
+        {"seconds": work.seconds, **({"workers": work.workers} if work.workers else {}), **result.to_json()}
+    )
 
 
 def _name(model: object) -> str:

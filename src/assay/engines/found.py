@@ -10,6 +10,7 @@ import torch
 from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import NothingToTest, UsageError
+from assay.core.places import known_as
 from assay.core.shards import decode
 from assay.core.store import Store
 from assay.engines.operators import added
@@ -99,7 +100,7 @@ class Found:
         return shrink(self.run, **{"distinct": True} | given)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"run": str(self.run)}
+        return asdict(self) | {"run": known_as(self.run)}
 
 
 def load_failures(run: Store) -> Cases:

@@ -8,18 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from assay.core import environment, store
 from assay.core.chunks import Chunks
 from assay.core.deadline import limited
 from assay.core.errors import UsageError
+from assay.core.precision import full_precision
 from assay.core.randomness import Stream
 from assay.core.units import seconds
 from assay.engines.asking import answers_in, keep_answers
 from assay.engines.campaign import Campaign, Progress
+from assay.engines.cluster import Cluster, cluster_of
 from assay.engines.found import Found
 from assay.engines.guidance import Guidance
+from assay.engines.jobs import refuse_black_box
+from assay.engines.pool import check_travels
 from assay.engines.protocol import warn_of_large
 from assay.engines.rehearsal import rehearsed
 from assay.engines.session import session
@@ -27,6 +32,7 @@ from assay.engines.siblings import SIBLINGS, for_siblings, siblings_of
 from assay.engines.signs import check_ignored
 from assay.engines.stability import Confirm, check_confirm
 from assay.engines.twins import TWINS, Twins, twins_of
+from assay.engines.waves import wave_of
 from assay.engines.workshop import RunWorkshop
 from assay.recipes.fitting import recipes_for
 from assay.recipes.recipe import Recipe, Stages, ball_of, resolve
@@ -35,6 +41,7 @@ from assay.stages.schedules import Pooled
 from assay.stages.workshop import WORKSHOP
 from assay.subjects.bench import Data, fitted
 from assay.subjects.data.load import load_data, training_of
+from assay.subjects.hurried import hurried
 from assay.subjects.sources.folded import folded
 from assay.subjects.sources.hub import pinned
 from assay.subjects.sources.load import load_target
@@ -45,8 +52,9 @@ log = logging.getLogger("assay")
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 LEAST_UNIT = 16  # where a unit is made smaller for a small budget
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
-LANES = {"cpu": 256, "cuda": 8192}
-LANE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # of the memory that all lanes keep: inputs, queues, stored cases
+LANES = {"cpu": 256, "cuda": 16384}
+LANE_BYTES = 1 << 30  # of the memory that all lanes keep: inputs, queues, stored cases
+LANE_SHARE = 0.25  # the same on a GPU, of what it has free; the passes take the rest, in smaller chunks where they must
 
 
 @limited
@@ -78,9 +86,15 @@ def fuzz(
     white_box: bool = False,
     fresh: bool = False,
     deterministic: bool = False,
+    amp: bool = False,
+    compiled: bool = False,
     confirm: str = "",
     ignore: Sequence[str] = (),
     call_timeout: str | float | None = None,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
+    wave: int | str = "auto",
     progress: Progress | None = None,
 ) -> Found:
     """Look for failing cases and keep them in a run folder; a run that exists is continued.
@@ -98,6 +112,13 @@ def fuzz(
     ``confirm`` says ("4/5"). Where the model raises, or takes longer than ``call_timeout`` for one call, the seeds
     under way are tried once more and then skipped and counted. Signs that a run is not working are logged and kept in
     ``warnings``, less those named by ``ignore``.
+
+    With ``amp`` passes that take no gradient and look at no neuron are made in bfloat16, with ``compiled`` those that
+    take no second derivative by a compiled net; every failure is judged by the model as it is, in float32.
+
+    With ``ray`` ("local", or the address of a cluster) units are worked by so many ``workers``, each with a
+    ``gpu_share``; nothing of that is part of what makes a run this run. Where a recipe learns as it goes, so many units
+    as a ``wave`` has begin with the same knowledge: 1, or 4 with ``ray`` or ``deterministic``.
     """
     check_curvature(curvature)
     if cases is not None and cases < 1:
@@ -105,6 +126,9 @@ def fuzz(
     if confirm:
         Confirm.parse(confirm)  # before anything is loaded
     ignored = check_ignored(ignore)
+    cluster = cluster_of(ray, workers, gpu_share)
+    if cluster is not None:
+        refuse_black_box(model, queries, ask, white_box=white_box)
     model, siblings, resistant = pinned(model), [pinned(other) for other in siblings], pinned(resistant)
     seeds_from = load_data(data, part="train", size=size, like=model)
     named = load_target(
@@ -134,7 +158,8 @@ def fuzz(
     for net in (target, *others, *(() if vulnerable is None else (vulnerable,))):
         require(net, needs, f"recipe {stages.name!r}", lambda gives: f"would work: {', '.join(recipes_for(gives))}")
     _check_others(stages, others, twins)
-    unit = _units_so_far(unit, run, folder, fresh=fresh)
+    begun = _begun_with(run, folder, fresh=fresh)
+    unit = begun.get("unit", unit) if unit == "auto" else unit
     group = _number("unit", unit, UNITS, target)
     if unit == "auto" and stages.coverage is not None and cases is not None:  # a new run, which ends with a whole unit
         group = min(group, max(LEAST_UNIT, cases // 20))
@@ -147,6 +172,12 @@ def fuzz(
     learnt = None if learnt is None else fitted(target, learnt)
     bench, profile, lane_bytes = rehearsed(target, others, stages, learnt, vulnerable)
     width = _width(lanes, target, lane_bytes)
+    rng = Stream(seed, ("fuzz",))
+    guidance = Guidance.of(stages, bench.observer, profile, rng)
+    if cluster is not None:
+        check_travels(target, *bench.roles.values())
+    learns = guidance.coverage is not None or isinstance(stages.schedule(), Pooled)
+    size_of_wave = wave_of(wave, begun, guidance, at_once=cluster is not None or deterministic) if learns else 1
     fits_to = starts or profile is not None  # whether something is fitted to the training data
     config: dict[str, dict[str, Any]] = {
         "run": {
@@ -154,6 +185,8 @@ def fuzz(
             "seed": seed,
             "unit": group,
             "deterministic": deterministic,
+            **({"amp": True} if amp else {}),
+            **({"wave": size_of_wave} if size_of_wave > 1 else {}),
             **({"confirm": str(Confirm.parse(confirm))} if confirm else {}),
         },
         "target": {
@@ -188,6 +221,7 @@ def fuzz(
     with (
         store.opened(run, config, environment.describe(), fresh=fresh, folder=folder) as kept,
         session(deterministic=deterministic),
+        full_precision(),
     ):
         tell = progress or (lambda _: None)
         workshop = RunWorkshop(kept, tell)
@@ -195,11 +229,14 @@ def fuzz(
         if twins is not None and twins.given is None:
             target = twins.resistant(kept, seed, lambda numbers: tell({"phase": "resistant", **numbers}))
             bench, profile, _ = rehearsed(target, others, stages, learnt, vulnerable)
+            guidance = Guidance.of(stages, bench.observer, profile, rng)
         bench = replace(bench, chunks=Chunks(max(width, Chunks().size)))
         # Neurons are those of the net as it came: one with parts folded into each other has others.
-        faster = folded(target, seeds_from.cases.x) if bench.observer is None else target
-        rng = Stream(seed, ("fuzz",))
-        guidance = Guidance.of(stages, bench.observer, profile, rng)
+        faster = target
+        if bench.observer is None:
+            faster = folded(target, seeds_from.cases.x)
+            plain = compiled and "grad" not in _scored(stages)
+            faster = hurried(faster, amp=amp, compiled=plain, rows=bench.chunks.size)
         bench.kept.update({"coverage": guidance.coverage, WORKSHOP: workshop})
         with ExitStack() as at_work:
             for net in (target, faster, *bench.roles.values()):
@@ -215,6 +252,7 @@ def fuzz(
                 tell,
                 guidance,
                 whole_units=deterministic,
+                wave=size_of_wave,
                 confirm=confirm,
                 ignored=ignored,
             )
@@ -223,8 +261,14 @@ def fuzz(
             # Where bytes must repeat, nothing is timed and one unit is worked at a time: then its batches do not depend
             # on its neighbours.
             campaign.choose_look(width, "double" if deterministic and curvature == "auto" else curvature)
-            alone = deterministic or (guidance.coverage is not None and cases is not None)
-            return campaign.go(width, _open_units(stages, width, group, alone), config["budget"])
+            one_by_one = guidance.coverage is not None and (cases is not None or cluster is not None)
+            alone = deterministic or size_of_wave > 1 or one_by_one
+            return campaign.go(width, _open_units(stages, width, group, alone), config["budget"], cluster)
+
+
+def _scored(stages: Stages) -> set[str]:
+    """What the scores and the objective ask of the net: of the gradient a slope takes another derivative."""
+    return {need for bound in (*stages.objective.values(), *stages.score.values()) for need in bound.entry.needs}
 
 
 def _check_others(stages: Stages, others: Sequence[Target], twins: Twins | None) -> None:
@@ -252,17 +296,16 @@ def _number(what: str, given: int | str, usual: Mapping[str, int], target: Targe
     return given
 
 
-def _units_so_far(unit: int | str, run: str | None, folder: Path | None, *, fresh: bool) -> int | str:
-    """The size of units that a run to be continued has already, where nobody asks for another."""
-    place = folder or (None if run is None or fresh else store.runs_root() / run)
-    if unit != "auto" or place is None:
-        return unit
-    size: int | str = store.begun_with(place).get("run", {}).get("unit", unit)
-    return size
+def _begun_with(run: str | None, folder: Path | None, *, fresh: bool) -> Mapping[str, Any]:
+    """How a run to be continued began; nothing of a new one."""
+    place = folder or (None if run is None or fresh else store.place(run))
+    told: Mapping[str, Any] = {} if place is None else store.begun_with(place).get("run", {})
+    return told
 
 
 def _width(lanes: int | str, target: Target, each: int) -> int:
     """How many lanes; ``auto`` is what suits the device, fewer where one keeps many bytes."""
     width = _number("lanes", lanes, LANES, target)
-    room = LANE_BYTES.get(target.device.type, LANE_BYTES["cpu"]) // each
-    return width if lanes != "auto" else max(1, min(width, room))
+    cuda = target.device.type == "cuda"
+    room = LANE_SHARE * torch.cuda.mem_get_info(target.device)[0] if cuda else LANE_BYTES
+    return width if lanes != "auto" else max(1, min(width, int(room) // each))

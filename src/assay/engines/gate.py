@@ -2,6 +2,7 @@
 
 import time as clock
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from assay.core.requirement import Requirement
 from assay.core.store import Store
 from assay.core.units import seconds
 from assay.engines.blocks import Progress
+from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.evaluate import Model
 from assay.engines.evaluation import Evaluation
 from assay.engines.gate_decide import Rules
@@ -56,6 +58,9 @@ def check(
     white_box: bool = False,
     deterministic: bool = False,
     call_timeout: str | float | None = None,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     memory: dict[Any, Any] | None = None,
     progress: Progress | None = None,
 ) -> Gate:
@@ -75,6 +80,9 @@ def check(
     runs whose failures are asked again, ``fuzz_regressions`` is how long to look for inputs that the baseline gets
     right and the model wrong; at most ``allow_regressions`` of either may be.
 
+    With ``ray`` (local, auto or an address) attacks are run by ``workers`` of a Ray cluster, each with a ``gpu_share``
+    of a GPU where the model is on one; the numbers are the same.
+
     ``memory``, where it is given, holds what was measured: the same model is not measured twice the same way.
     """
     began, rules = clock.monotonic(), Rules.of(confidence, decide)
@@ -83,10 +91,11 @@ def check(
         raise UsageError(NOTHING)
     if fuzz_regressions is not None and baseline is None:
         raise UsageError(f"regressions are found against an older model; {BASELINE}")
+    cluster = cluster_of(ray, workers, gpu_share)
     loading = Loading(device, mean, std, queries, ask, white_box)
     if data is None:
         given = {"suite": suite, "eps": eps, "norm": norm, "time": time, "save": save, "ignore": tuple(ignore) or None}
-        given |= {"regressions": tuple(regressions) or None, "fuzz_regressions": fuzz_regressions}
+        given |= {"regressions": tuple(regressions) or None, "fuzz_regressions": fuzz_regressions, "ray": cluster}
         return gate_of_run(subject, requirement, baseline, rules, given, loading, progress, began)
     old = run_named(baseline)
     if old is not None and fuzz_regressions is not None:
@@ -112,12 +121,15 @@ def check(
         loading=loading,
         progress=progress,
         memory=memory,
+        cluster=cluster,
     )
     work = _Work(subject, baseline, inputs_of(data, size, subject, shuffled=seed if part else None), measuring, rules)
     rows, pieces = list[GateRow](), Pieces()
     if requirement is not None:
         limit = None if time is None else seconds(time)
-        rows += work.measured(requirement, pieces, limit, {"save": save, "fresh": fresh})
+        # One cluster for both models; clean numbers alone need none.
+        with nullcontext() if cluster is None or not measuring.attacked else connected(cluster):
+            rows += work.measured(requirement, pieces, limit, {"save": save, "fresh": fresh})
     work.regressions(rows, pieces, regressions, allow_regressions)
     if fuzz_regressions is not None:
         name = None if save is None else f"{save}-regressions"

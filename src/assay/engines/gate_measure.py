@@ -17,6 +17,7 @@ from assay.core.requirement import Requirement
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Progress
 from assay.engines.cascade import Block
+from assay.engines.cluster import Cluster
 from assay.engines.columns import sizes_of
 from assay.engines.evaluate import Model, evaluate
 from assay.engines.evaluation import Evaluation
@@ -68,6 +69,7 @@ class Measuring:
     attacked: bool
     batch: int = BLOCK
     each: bool = False
+    cluster: Cluster | None = None  # where attacks are run; nothing of it decides a number
     memory: dict[Any, Any] | None = None  # of what was measured before, by all that decides the numbers
 
     @staticmethod
@@ -134,6 +136,7 @@ class Measuring:
             seed=self.seed,
             batch=self.batch,
             deterministic=self.deterministic,
+            ray=self.cluster,
             progress=self.progress,
             examples=most_examples(shape) if more.get("save") is None else 0,
             **self.loading.options(),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.core.errors import UsageError
+from assay.core.places import known_as
 from assay.core.requirement import Requirement
 from assay.core.store import Store
 from assay.engines.blocks import Progress
@@ -39,7 +40,7 @@ def gate_of_run(
             raise UsageError(f"--{name.replace('_', '-')} is for a model; run {run.name} has its numbers already")
     if requirement is None:
         raise UsageError(NOTHING)
-    pieces = Pieces(run=str(run.path))
+    pieces = Pieces(run=known_as(run.path))
     if kind_of(run) == "harden":
         if baseline is not None:
             raise UsageError(f"run {run.name} is a hardening: its baseline is the model it began with; leave it out")
@@ -62,7 +63,7 @@ def gate_of_run(
 def _show(pieces: Pieces, run: Store, saved: Saved) -> None:
     side = pieces.side
     assert side is not None  # it was read just now
-    fooled = fooling(examples_of(str(run.path)), saved.labels(), side.classes, place_of(side.protocol.get("data")))
+    fooled = fooling(examples_of(known_as(run.path)), saved.labels(), side.classes, place_of(side.protocol.get("data")))
     pieces.add(fooled, side.shares["clean"].right - side.shares["robust"].right)
 
 

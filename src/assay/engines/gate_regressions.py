@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 
 from assay.core.errors import Interrupted, NothingToTest
+from assay.core.places import known_as
 from assay.engines.blocks import Progress
 from assay.engines.evaluate import Model
 from assay.engines.fuzz import fuzz
@@ -106,7 +107,7 @@ def fuzzed(
             [],
             None,
         )
-    folder = str(found.run)
+    folder = known_as(found.run)
     if found.interrupted:
         raise Interrupted(f"stopped while looking for regressions; those found are in {folder}")
     failures = found_by_fuzzing(found.load(), target.spec.classes, place) if found.failures else []

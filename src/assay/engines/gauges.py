@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,8 +19,8 @@ from assay.core.store import Store
 from assay.engines.asking import asked_of
 from assay.engines.found import Found
 from assay.engines.guidance import Guidance
-from assay.engines.lanes import Lanes
 from assay.engines.signs import LOGGED, signs
+from assay.engines.unit import Unit
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
@@ -28,6 +28,15 @@ log = logging.getLogger("assay")
 READ_SECONDS = 0.5  # between two readings: as often as a screen is painted
 WINDOW_SECONDS = 10.0  # over which the present rate is taken
 LEAST_LANES = 16  # with a slope, before their share says anything
+
+
+class UnderWay(Protocol):
+    """What is worked now: lanes, or none where others work."""
+
+    open: list[Unit]
+
+    @property
+    def now(self) -> Cases | None: ...
 
 
 class Gauges:
@@ -46,6 +55,7 @@ class Gauges:
         self.detail: dict[str, Any] = {}
         self.limits: Mapping[str, Any] = {}
         self.fixed: dict[str, Any] = {}
+        self.workers: dict[str, int] | None = None  # of a campaign on Ray
         # Of a run begun before valid cases were counted, the commits that tell.
         self._looked = sum(line.meta["counts"]["cases"] for line in _telling(folder))
         self._distinct, self._cases = found.distinct, found.cases
@@ -58,7 +68,7 @@ class Gauges:
         self.limits, self.kinds = limits, kinds
         self.fixed = {"seed_list": seeds}
 
-    def committed(self, lanes: Lanes, kinds: int | None) -> None:
+    def committed(self, lanes: UnderWay, kinds: int | None) -> None:
         """Note what a commit has changed."""
         self.kinds = kinds
         if self.found.distinct > self._distinct:
@@ -67,7 +77,7 @@ class Gauges:
         self._cases = self.found.cases
         self._commit = (time.monotonic(), _done(lanes))
 
-    def read(self, lanes: Lanes, *, anew: bool = False) -> dict[str, Any]:
+    def read(self, lanes: UnderWay, *, anew: bool = False) -> dict[str, Any]:
         """The numbers of this moment: counts as of the last step, all else as of the last reading."""
         now = time.monotonic()
         if anew or now - self._read_at >= READ_SECONDS:
@@ -83,10 +93,10 @@ class Gauges:
         }
         return {**self.detail, **counts}
 
-    def _failures(self, lanes: Lanes) -> int:
+    def _failures(self, lanes: UnderWay) -> int:
         return self.found.failures + sum(unit.waiting for unit in lanes.open)
 
-    def _look(self, lanes: Lanes, now: float) -> dict[str, Any]:
+    def _look(self, lanes: UnderWay, now: float) -> dict[str, Any]:
         found, limits = self.found, self.limits
         more, valid_more = _under_way(lanes.now)
         ended = sum(unit.tried for unit in lanes.open)
@@ -112,6 +122,7 @@ class Gauges:
             "stability": stability.get("share"),
             "flat": _flat(lanes.now),
             **({} if (asked := asked_of(self.target)) is None else {"queries": asked}),
+            **({} if self.workers is None else {"workers": dict(self.workers)}),
             "memory": memory(),
             "next_commit": self._next_commit(lanes, now),
             "kinds": self.kinds,
@@ -131,7 +142,8 @@ class Gauges:
     def told(self) -> dict[str, Any]:
         """What ``stats.json`` says besides the counts: when the last new failure came, and the last reading."""
         now = {name: value for name, value in self.detail.items() if name != "warnings"}
-        return {"last_new": self.last_new, "now": now}
+        there = {} if self.workers is None else {"workers": dict(self.workers)}
+        return {"last_new": self.last_new, "now": now, **there}
 
     def _rate(self, now: float, tried: int) -> float:
         """Cases a second over the last moments."""
@@ -141,7 +153,7 @@ class Gauges:
         then, before = self._rates[0]
         return max(0, tried - before) / (now - then) if now > then else 0.0
 
-    def _next_commit(self, lanes: Lanes, now: float) -> float | None:
+    def _next_commit(self, lanes: UnderWay, now: float) -> float | None:
         """Seconds until the oldest unit is done, if it goes on as since the last commit."""
         (then, before), done = self._commit, _done(lanes)
         if not lanes.open or done <= before or now <= then:
@@ -163,7 +175,7 @@ def _telling(folder: Store) -> list[Any]:
     return [line for line in folder.commits("fuzz") if "valid" in line.meta.get("counts", {})]
 
 
-def _done(lanes: Lanes) -> float:
+def _done(lanes: UnderWay) -> float:
     """How much of the oldest open unit is done."""
     return float(lanes.open[0].ended.float().mean()) if lanes.open else 0.0
 

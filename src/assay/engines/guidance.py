@@ -1,6 +1,7 @@
 """What a campaign learns as it goes: what is covered, and which neurons to push."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ log = logging.getLogger("assay")
 
 FOLDER = GUIDANCE  # of a run: two files, written in turn, so that one is whole whenever a write is cut off
 FILES = ("0.safetensors", "1.safetensors")
+
+Known = dict[str, dict[str, Tensor]]  # state by part: coverage, strategy
 
 
 def observer_of(stages: Stages, target: Target, siblings: tuple[Target, ...]) -> Observer | None:
@@ -65,12 +68,19 @@ def profile_for(stages: Stages, observer: Observer | None, training: Data | None
 
 @dataclass(slots=True)
 class Guidance:
-    """Coverage and chooser of one campaign; both None where its recipe has none."""
+    """Coverage and chooser of one campaign; both None where its recipe has none.
+
+    In a wave of several units ``base`` is what its units begin with, and ``added`` counts what the unit under way adds
+    to that, where the criterion cannot merge the whole twice; ``blank`` is its state with nothing in it.
+    """
 
     coverage: Coverage | None = None
     chooser: Chooser | None = None
     from_seeds: float | None = None  # what the seeds cover before any case was made
     training: str | None = None  # the data that the criterion's ranges come from
+    base: Known | None = None
+    added: Coverage | None = None
+    blank: dict[str, Tensor] | None = None
 
     @staticmethod
     def of(stages: Stages, observer: Observer | None, profile: Profile | None, rng: Stream) -> "Guidance":
@@ -94,8 +104,33 @@ class Guidance:
         if self.coverage is None:
             return gain
         rows = counted.nonzero().squeeze(1)
-        gain[rows] = self.coverage.add(bench.seen(made)[rows]).to(gain.dtype)
+        seen = bench.seen(made)[rows]
+        gain[rows] = self.coverage.add(seen).to(gain.dtype)
+        if self.added is not None:
+            self.added.add(seen)
         return gain
+
+    def begin_unit(self, base: Known) -> None:
+        """Work a unit from this state."""
+        self.back_to(base)
+        if self.added is not None and self.blank is not None:
+            self.added.load({name: tensor.clone() for name, tensor in self.blank.items()})
+
+    def news(self) -> Known:
+        """What was learnt since the unit began, for ``merge``."""
+        parts: Known = {}
+        if self.coverage is not None:
+            parts["coverage"] = (self.added or self.coverage).state()
+        if self.chooser is not None:
+            parts["strategy"] = self.chooser.news()
+        return _cloned(parts)
+
+    def merge(self, news: Known) -> None:
+        """Learn what a unit has learnt elsewhere."""
+        if self.coverage is not None:
+            self.coverage.merge(news["coverage"])
+        if self.chooser is not None:
+            self.chooser.merge(news["strategy"])
 
     def facts(self, stages: Stages, observer: Observer | None) -> dict[str, Any] | None:
         """Coverage as a report tells it, with the layers it is of and the data that its ranges come from."""
@@ -117,6 +152,7 @@ class Guidance:
         if self.coverage is None:
             return {}
         parts = {"coverage": self.coverage.state(), "strategy": {} if self.chooser is None else self.chooser.state()}
+        parts |= {f"base.{part}": state for part, state in (self.base or {}).items()}
         flat = {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
         if self.from_seeds is not None:
             flat["seeds"] = torch.tensor(self.from_seeds, dtype=torch.float64)
@@ -125,13 +161,13 @@ class Guidance:
         write_atomic(run.path / FOLDER / name, content)
         return {"file": name, "sha256": sha256(content)}
 
-    def known(self) -> dict[str, dict[str, Tensor]]:
+    def known(self) -> Known:
         """What is known now, to go back to."""
         parts = {} if self.coverage is None else {"coverage": self.coverage.state()}
         parts |= {} if self.chooser is None else {"strategy": self.chooser.state()}
-        return {part: {name: tensor.clone() for name, tensor in state.items()} for part, state in parts.items()}
+        return _cloned(parts)
 
-    def back_to(self, known: dict[str, dict[str, Tensor]]) -> None:
+    def back_to(self, known: Known) -> None:
         """Forget what was learnt since."""
         for part, keeper in (("coverage", self.coverage), ("strategy", self.chooser)):
             if keeper is not None:
@@ -150,17 +186,32 @@ class Guidance:
         flat = decode(content)
         seeds = flat.pop("seeds", None)
         self.from_seeds = None if seeds is None else float(seeds)
+        base = {part: _part(flat, f"base.{part}") for part in ("coverage", "strategy")}
+        self.base = base if any(base.values()) else None
         self.coverage.load(_part(flat, "coverage"))
         if self.chooser is not None:
             self.chooser.load(_part(flat, "strategy"))
         return True
 
 
+def last_unit(run: Store) -> int | None:
+    """The unit of the last commit that says what is known."""
+    unit = _last_commit(run).get("unit")
+    return None if unit is None else int(unit)
+
+
 def _last(run: Store) -> dict[str, str]:
-    """What the last commit of cases says of the guidance; one that skips a unit says nothing."""
+    return dict(_last_commit(run).get("guidance") or {})
+
+
+def _last_commit(run: Store) -> Mapping[str, Any]:
+    """What the last commit of cases says; one that skips a unit says nothing of the guidance."""
     fuzzed = (line.meta for line in reversed(run.lines) if line.meta.get("kind") == "fuzz")
-    last = next((meta for meta in fuzzed if "skipped" not in meta.get("counts", {})), {})
-    return dict(last.get("guidance") or {})
+    return next((meta for meta in fuzzed if "skipped" not in meta.get("counts", {})), {})
+
+
+def _cloned(parts: Known) -> Known:
+    return {part: {name: tensor.clone() for name, tensor in state.items()} for part, state in parts.items()}
 
 
 def _part(flat: dict[str, Tensor], part: str) -> dict[str, Tensor]:

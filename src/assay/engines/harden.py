@@ -6,6 +6,7 @@ is the resistant one, and the rounds after it fuzz and train that. Where it find
 
 import time as clock
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.requirement import Requirement
 from assay.core.units import budget, seconds
 from assay.engines.checks import ignored
+from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.final_look import FinalLook
 from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
@@ -68,6 +70,9 @@ def harden(
     fresh: bool = False,
     deterministic: bool = False,
     call_timeout: str | float | None = None,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Hardened:
     """Train a model with the failures a recipe finds in it, round after round, until the requirement holds.
@@ -85,7 +90,11 @@ def harden(
     the test part is looked at beside the original with random noise on the weights that training changed. ``history``
     is the folder that a recipe such as dare mines, where that is not beside the weights. ``call_timeout`` is how long
     one call of the model may take.
+
+    With ``ray`` (local, auto or an address) ``workers`` of a Ray cluster fuzz, train and measure, each with a
+    ``gpu_share`` of a GPU where the model is on one.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
     requirement = Requirement.parse(until)
     past = {} if history is None else {"train.history": history}
     changes = {**(changes or {}), **({"suite": suite} if suite else {}), **past}
@@ -108,7 +117,7 @@ def harden(
     full, labels = suite_for(system.after.suite, requirement.attacks, ball)
     system = replace(system, after=replace(system.after, suite=full))
     skipped = tuple(sorted(ignored(ignore)))
-    yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic)
+    yardstick = Yardstick(subject.target, full, eps, norm or "linf", seed, skipped, deterministic, cluster)
     protocol = yardstick.protocol(subject.name, subject.test, requirement)
     training = subject.splits.part("train")
     system.try_on(subject.target, training)
@@ -126,6 +135,7 @@ def harden(
         training=subject.training(system.after.train, subject.splits, seed, system.resistant),
         control=subject.training(system.control, system.control_data(subject.splits), seed, system.resistant),
         given=subject.given,
+        cluster=cluster,
     )
     limits = _Limits(rounds, None if time is None else seconds(time), control)
     config = _config(subject, setting, yardstick) | {"gate": {"until": until}, "budget": limits.config()}
@@ -135,9 +145,11 @@ def harden(
     with (
         store.opened(run, config, environment.describe(), fresh=fresh) as folder,
         session(deterministic=deterministic),
+        nullcontext() if cluster is None else connected(cluster),  # once for all that is done there
         Stopper(None) as stop,
     ):
-        models = Models(folder, subject.target, facts_of(model, subject.target), mark)
+        facts = facts_of(model, subject.target)
+        models = Models(folder, subject.target, facts, mark, cluster=cluster, deterministic=deterministic)
         most = rounds if system.stages is not None else min(rounds, 1)
         parts = (folder, setting, models, yardstick, _Teller(progress, stop, most, setting.first))
         book = Book(*parts)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.core.places import known_as
 from assay.core.requirement import Requirement, Verdict
 from assay.core.stats import newcombe
 from assay.engines.evaluation import Share
@@ -212,8 +213,8 @@ class Hardened:
             ],
             "best": self.best,
             **({"compared": self.compared} if self.alone else {}),
-            "model": str(self.model),
-            "run": str(self.run),
+            "model": known_as(self.model),
+            "run": known_as(self.run),
             "stopped": self.stopped,
             "check": self.check,
             "seconds": round(self.seconds, 2),

@@ -16,6 +16,8 @@ from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
 from assay.core.specs import python_file, step
 from assay.core.store import Store
+from assay.engines.cluster import Cluster
+from assay.engines.group import Gauged, trained
 from assay.engines.training_files import History, TrainingWatch
 from assay.stages.trainers.loop import State, rank
 from assay.subjects.bench import Splits
@@ -65,9 +67,18 @@ class Models:
     """Weights in and out of a run folder."""
 
     def __init__(
-        self, folder: Store, original: ModuleTarget, facts: Mapping[str, Any], mark: Mapping[str, Any]
+        self,
+        folder: Store,
+        original: ModuleTarget,
+        facts: Mapping[str, Any],
+        mark: Mapping[str, Any],
+        *,
+        cluster: Cluster | None = None,
+        deterministic: bool = False,
     ) -> None:
+        """Trainings are done on a ``cluster``, where there is one, and ``deterministic`` there as they are here."""
         self.folder, self.original, self.facts, self.mark = folder, original, facts, mark
+        self.cluster, self.deterministic = cluster, deterministic
 
     def target(self, name: str) -> ModuleTarget:
         """The committed model of that name, as a target of its own."""
@@ -97,8 +108,19 @@ class Models:
         """A trained copy; a training of the same kind that was stopped goes on."""
         folder = self.folder.path / "training"
         make_folder(folder)
-        keeper = Keeper(folder / f"{name}.safetensors", {"training": training}, progress)
-        made: nn.Module = fit(start.module, data, extra, rng=rng, watch=keeper)
+        tell = Gauged(progress)
+        keeper = Keeper(folder / f"{name}.safetensors", {"training": training}, tell)
+        made = trained(
+            fit,
+            start.module,
+            data,
+            extra,
+            rng=rng,
+            watch=keeper,
+            cluster=self.cluster,
+            deterministic=self.deterministic,
+            gauges=tell.gauges,
+        )
         # Without its clock, so that the same training gives the same bytes.
         log = [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
         chosen = {"lr": max(log, key=rank)["lr"]} if any("lr" in row for row in log) else {}  # of several tried

@@ -9,6 +9,7 @@ from assay.core.errors import UsageError
 from assay.core.registry import Bound
 from assay.core.specs import Params
 from assay.core.units import count, seconds
+from assay.engines.cluster import Cluster
 from assay.engines.held_out import MINES
 from assay.engines.rehearsal import rehearsed
 from assay.engines.resistant_model import Given
@@ -171,6 +172,7 @@ class Setting:
     training: Mapping[str, Any]  # what every checkpoint says of how it was trained
     control: Mapping[str, Any]  # the same of the control's
     given: Given | None = None  # the resistant model, where there are two and it is not built
+    cluster: Cluster | None = None  # where the work is done; None is this process
 
     @property
     def first(self) -> int:

@@ -13,6 +13,7 @@ from assay.core.errors import BudgetSpent, UsageError
 from assay.core.randomness import Stream
 from assay.engines.prioritisers import Method, parts_of
 from assay.engines.ranking_measures import Measures, measured
+from assay.engines.scoring import Given, Scoring, looked
 from assay.stages.selectors.ranking import checked, ranked, scored
 from assay.stages.stand_in import StandIn
 from assay.subjects.asked import Asked
@@ -64,10 +65,18 @@ class Ordering:
     """The work on one pool: ``done`` are the orders so far, ``seen`` the model's answers where it was asked."""
 
     def __init__(
-        self, bench: Bench, pool: Data, methods: Sequence[Method], seed: int, progress: Progress | None = None
+        self,
+        bench: Bench,
+        pool: Data,
+        methods: Sequence[Method],
+        seed: int,
+        progress: Progress | None = None,
+        elsewhere: Scoring | None = None,
     ) -> None:
         self.bench, self.pool, self.methods, self.seed = bench, pool, methods, seed
         self.progress = progress or (lambda _: None)
+        self.elsewhere = elsewhere
+        self.given: dict[str, Given] = {}  # scores that workers have given, by the text of their stage
         self.seen: Looked | None = None
         self.complete = True
         self.notes: list[str] = []
@@ -88,7 +97,7 @@ class Ordering:
         first = [method for method in fitting if not looks(method)]
         orders |= {method.stage.text: self._one(method, self._unseen()) for method in first}
         others = [method for method in fitting if looks(method)]
-        self._look(needed=bool(others), measure=measure)
+        self._look(others, measure=measure)
         orders |= {method.stage.text: self._one(method, None) for method in others}
         self.done = [self._measured(orders[method.stage.text], k) for method in self.methods]
 
@@ -129,6 +138,13 @@ class Ordering:
 
     def _ordered(self, method: Method, cases: Cases, told: Ordered) -> Ordered:
         stage, bench, score, began = method.stage, self.bench, None, time.perf_counter()
+        given = self.given.get(stage.text)
+        if given is not None:
+            if given.why_not is not None:
+                raise given.why_not
+            assert given.score is not None
+            facts, order = given.facts or {}, ranked(given.score, largest=True)
+            return replace(told, order=order, score=given.score, seconds=given.seconds, facts=facts)
         if method.scores:
             score = scored(bench, cases, stage.text, None, "")
             order = ranked(score, largest=True)
@@ -151,10 +167,10 @@ class Ordering:
         # this one.
         return {name: column for name, column in self.pool.cases.info.items() if name == "seed_x"}
 
-    def _look(self, *, needed: bool, measure: bool) -> None:
+    def _look(self, methods: Sequence[Method], *, measure: bool) -> None:
         """The one forward pass that all methods share; a black box is asked only for what there is a use for."""
         target = self.bench.target
-        if isinstance(target, Asked) and not needed:
+        if isinstance(target, Asked) and not methods:
             wanted, left = target.unknown(self.pool.cases.x), target.affordable()
             if not measure or not bool((self.pool.cases.y != UNLABELLED).any()):
                 return
@@ -164,21 +180,37 @@ class Ordering:
                 )
                 return
         try:
-            self.seen = self._looked()
+            self.seen = self._looked(methods)
         except BudgetSpent as spent:
             self.complete = False
             self.notes.append(str(spent))
 
-    def _looked(self) -> Looked:
+    def _looked(self, methods: Sequence[Method]) -> Looked:
         began = time.perf_counter()
-        cases = self.bench.observed(Cases.of(self.pool.cases.x))
-        logits = cases.info["logits"]
-        predicted, broken = logits.argmax(1).cpu(), ~logits.isfinite().all(1).cpu()
-        seconds = time.perf_counter() - began
-        # Labels are what prioritising does without: a method that asks for them gets the model's own answer.
-        hidden = replace(cases, y=predicted).note(**self._seeds())
-        y = self.pool.cases.y
-        return Looked(hidden, broken, (predicted != y) | broken, y != UNLABELLED, seconds)
+        if self.elsewhere is None:
+            cases = looked(self.bench, Cases.of(self.pool.cases.x))
+            seconds = None
+        else:
+            cases, seconds = self._looked_elsewhere(self.elsewhere, methods)
+        predicted, broken = cases.y, ~cases.info["logits"].isfinite().all(1).cpu()
+        hidden, y = cases.note(**self._seeds()), self.pool.cases.y
+        taken = time.perf_counter() - began if seconds is None else seconds
+        return Looked(hidden, broken, (predicted != y) | broken, y != UNLABELLED, taken)
+
+    def _looked_elsewhere(self, elsewhere: Scoring, methods: Sequence[Method]) -> tuple[Cases, float]:
+        """The same on a cluster, with every score; seconds are those of all workers."""
+        own = [method.by for method in methods if not method.scores]
+        if own:
+            self.notes.append(f"put in order by one process, for that cannot be split: {', '.join(own)}")
+
+        def tell(done: int, workers: Mapping[str, int]) -> None:
+            by = f"{done} of {len(self.pool)} tests looked at, {workers['workers']} of {workers['wanted']} workers"
+            self.progress({"done": self.begun, "of": len(self.methods), "by": by, "workers": workers})
+
+        stages = [method.stage for method in methods if method.scores]
+        columns, self.given, seconds = elsewhere.all(self.bench, self._unseen(), stages, whole=bool(own), tell=tell)
+        cases = Cases.of(self.pool.cases.x).note(**columns)
+        return replace(cases, y=columns["logits"].argmax(1).cpu()), seconds
 
     def _measured(self, told: Ordered, k: int) -> Ordered:
         """The same, broken answers first, with its measures over the cases that have labels.

@@ -12,16 +12,21 @@ from assay.core import environment, store
 from assay.core.cases import UNLABELLED
 from assay.core.deadline import limited
 from assay.core.files import canonical_json
+from assay.core.places import known_as
 from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.core.units import count
 from assay.engines.asking import answers_in, asked_of, how_to_ask, keep_answers
+from assay.engines.cluster import Cluster, cluster_of
+from assay.engines.jobs import refuse_black_box
 from assay.engines.once_more import once_more
 from assay.engines.ordering import Ordered, Ordering, Progress
+from assay.engines.pool import check_travels
 from assay.engines.pools import pool_given, training_for
 from assay.engines.prioritisers import Method, methods_of, observer_for
 from assay.engines.ranking_measures import Chance, Measures, chance, measured
 from assay.engines.run_target import Model
+from assay.engines.scoring import Scoring
 from assay.engines.session import session
 from assay.subjects.bench import Bench, Data, fitted
 from assay.subjects.sources.hub import pinned
@@ -96,7 +101,7 @@ class Prioritised:
             "as_it_stands": None if self.as_it_stands is None else self.as_it_stands.to_json(),
             "complete": self.complete,
             "queries": None if self.queries is None else dict(self.queries),
-            "run": None if self.run is None else str(self.run),
+            "run": None if self.run is None else known_as(self.run),
             "notes": list(self.notes),
         }
 
@@ -123,6 +128,10 @@ def prioritise(
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     call_timeout: str | float | None = None,
+    deterministic: bool = False,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Prioritised:
     """The tests of a pool in the order in which they should be looked at, by one or several methods.
@@ -137,7 +146,14 @@ def prioritise(
     ("rate=50, repeats=3"). Methods that work through a stand-in do not ask it about the pool: where labels are known it
     is asked last, to measure them, if ``measure`` and the budget allow it. ``run`` names the folder that keeps the
     answers: the same call again asks nothing twice. A call of the model that takes longer than ``call_timeout`` fails.
+
+    With ``ray`` (local, auto or an address) the pool is looked at and scored by ``workers`` of a Ray cluster, each with
+    a ``gpu_share`` of a GPU where the model is on one; seconds are then summed over them. What is fitted to training
+    data is fitted here, and selectors, which see all tests together, choose here.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
+    if cluster is not None:
+        refuse_black_box(model, queries, ask, white_box=white_box)
     count(k, 100, "-k")  # before the work, not after it
     methods = methods_of(by, layers, seed)
     model = pinned(model)
@@ -153,14 +169,18 @@ def prioritise(
         white_box=white_box,
         answers=answers_in(run, fresh=fresh),
     )
+    if cluster is not None:
+        check_travels(target)
     given = fitted(target, given)
     known = training_for(methods, given, kept_in, training, target, size)
     number = min(count(k, len(given), "-k"), len(given))
     with ExitStack() as open_for_work:
-        open_for_work.enter_context(session())
+        open_for_work.enter_context(session(deterministic=deterministic))
         open_for_work.enter_context(target.ready())
         observer = observer_for(methods, target)
-        work = Ordering(Bench(target, observer=observer, training=known), given, methods, seed, progress)
+        bench = Bench(target, observer=observer, training=known)
+        elsewhere = None if cluster is None else Scoring(cluster, deterministic)
+        work = Ordering(bench, given, methods, seed, progress, elsewhere)
         work.rehearse()
         kept = None
         if run is not None or queries is not None or (isinstance(model, str) and model.startswith(_FAR)):

@@ -10,9 +10,11 @@ from typing import Any
 from assay.core import store
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.errors import NothingToTest, UsageError
-from assay.core.files import safe_name, sha256
+from assay.core.files import sha256
 from assay.core.ids import case_ids
 from assay.core.journal import Line
+from assay.core.places import known_as
+from assay.core.remote import address
 from assay.core.store import Store
 from assay.engines.compared import oracle_of, roles_of
 from assay.engines.old_failures import old_failures, read_run
@@ -52,9 +54,10 @@ class Regress:
         if isinstance(runs, (str, Path)):
             raise UsageError(f"regress is a list of runs, got {str(runs)!r}")
         texts = tuple(dict.fromkeys(map(str, runs)))
-        own = None if save is None or fresh else store.runs_root() / safe_name(save)
+        own = None if save is None or fresh else store.place(save)
         for text in texts:
             places = [path.resolve() for path in (Path(text), store.runs_root() / text)]
+            places += [] if address(text) is None else [store.place(text)]
             if own is not None and own.resolve() in places:
                 raise UsageError(f"--regress {text} is the run that this evaluation is kept in; name an earlier one")
             if own is None or not (own / "journal.jsonl").is_file():
@@ -92,7 +95,7 @@ class _Work:
             return self._told(lines[0].meta, known)
         run, cases = _failures(self.text)
         if cases is None:
-            return self._put(self._told({"run": str(run.path), "of": 0, "oracle": "", "ids": ""}, []), 0, "")
+            return self._put(self._told({"run": known_as(run.path), "of": 0, "oracle": "", "ids": ""}, []), 0, "")
         if lines:  # a run only grows: those that it had when this began are its first
             cases = cases[: lines[0].meta["of"]]
         ids = sha256("".join(case_ids(cases)).encode())[:16]
@@ -103,7 +106,7 @@ class _Work:
         log.info("%d failures of run %s come first, each asked %d times", len(cases), run.name, REPEATS)
         cases = fitted_to(self.target, run, cases)
         judge = _judge(run, cases, self.target, loading)
-        facts = {"run": str(run.path), "of": len(cases), "oracle": judge.oracle.text}
+        facts = {"run": known_as(run.path), "of": len(cases), "oracle": judge.oracle.text}
         told = self._told(facts, known)
         for start in range(len(known), len(cases), BLOCK):
             for failure in judge.each(cases[start : start + BLOCK]):

@@ -138,6 +138,7 @@ class Rounds:
                 changes=s.system.changes,
                 training=s.splits.part("train"),
                 deterministic=s.deterministic,
+                ray=s.cluster,
                 progress=self.book.tell(phase="fuzz", round=number, **({"kept": "kept"} if s.system.keeps_all else {})),
                 **self._limits(),
             )

@@ -12,10 +12,15 @@ from torch import nn
 
 from assay.core.errors import UsageError
 from assay.core.files import storage_error
+from assay.core.places import known_as
+from assay.core.precision import half_precision
 from assay.core.randomness import Stream
 from assay.core.registry import bind, lookup
+from assay.core.remote_files import into_stores
 from assay.core.specs import Params, python_file, step
 from assay.core.units import budget
+from assay.engines.cluster import Cluster, cluster_of
+from assay.engines.group import Gauged, trained
 from assay.engines.held_out import MINES, for_mining, history_facts, history_of, learned_facts, share_held_out, to_mine
 from assay.engines.session import session
 from assay.engines.training_files import History, TrainingWatch, already_there
@@ -50,7 +55,7 @@ class Trained:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "out": str(self.out),
+            "out": known_as(self.out),
             "epochs": self.epochs,
             "best_epoch": self.best_epoch,
             "val_accuracy": self.val_accuracy,
@@ -61,6 +66,7 @@ class Trained:
         }
 
 
+@into_stores
 def train(
     model: str,
     data: str | Splits,
@@ -79,6 +85,10 @@ def train(
     device: str = "auto",
     overwrite: bool = False,
     deterministic: bool = False,
+    amp: bool = False,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` on ``data`` and save the weights of the best validation epoch to ``out``.
@@ -87,7 +97,13 @@ def train(
     from training (drawn with a fixed seed). ``history`` keeps the weights of every epoch: in a folder of that name, or
     ``all`` or ``last:N`` of them beside ``out``. For a trainer that mines it is the folder to mine, where that is not
     found beside the weights it starts from; such a trainer takes the part that was held out from them.
+
+    With ``amp`` passes are made in bfloat16, forward and back; epochs are judged in float32.
+
+    With ``ray`` (local, auto or an address) ``workers`` of a Ray cluster share every batch, each with a ``gpu_share``
+    of a GPU where the device is one. How many they are is no part of what makes a training this training.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
     out = Path(out)
     if out.suffix != ".safetensors":
         raise UsageError(f"--out must end in .safetensors, got {out}")
@@ -109,6 +125,7 @@ def train(
         "data": splits.name,
         "train_fingerprint": splits.part("train").fingerprint(),
         "seed": seed,
+        **({"amp": True} if amp else {}),
         "hold_out": hold_out,
         "mean": start.facts["mean"],
         "std": start.facts["std"],
@@ -122,11 +139,23 @@ def train(
     if done is not None:
         return _trained(out, done)
     writable(out.parent)
-    watch = TrainingWatch(out, facts, kept, progress or (lambda _: None), overwrite)
+    tell = Gauged(progress or (lambda _: None))
+    watch = TrainingWatch(out, facts, kept, tell, overwrite)
     with session(deterministic=deterministic):
         module = start.module.eval().to(where)
         probed(module, splits.part("train").spec, where, splits.part("train").cases.x[:64])
-        made = fit(module, splits, None, rng=Stream(seed, ("train",)), watch=watch)
+        with half_precision(where, asked=amp):
+            made = trained(
+                fit,
+                module,
+                splits,
+                None,
+                rng=Stream(seed, ("train",)),
+                watch=watch,
+                cluster=cluster,
+                deterministic=deterministic,
+                gauges=tell.gauges,
+            )
         return _trained(out, watch.finish(made, splits.part("val").cases))
 
 

@@ -1,10 +1,11 @@
 """The transfer matrix: examples made on one model, judged by the others."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,11 +14,16 @@ from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
+from assay.core.registry import Bound
 from assay.core.units import budget
 from assay.engines.blocks import BLOCK, Progress
 from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.cluster import Cluster, cluster_of
 from assay.engines.columns import suites_told
 from assay.engines.evaluation import Share
+from assay.engines.jobs import InTurn, Raised, Rows, refuse_black_box
+from assay.engines.jobs import done as finished
+from assay.engines.pool import Pool, check_travels, pool
 from assay.engines.protocol import portable, protocol_of, to_the_end
 from assay.engines.session import session
 from assay.engines.subject import load_subject
@@ -72,13 +78,18 @@ def transfer(
     device: str = "auto",
     deterministic: bool = False,
     call_timeout: str | float | None = None,
+    ray: str | Cluster | None = None,
+    workers: int | None = None,
+    gpu_share: float | None = None,
     progress: Progress | None = None,
 ) -> Transfer:
     """Attack every model and judge what comes out by every other; gradient attacks go on after their first success.
 
     ``ask`` says how those are asked that only answer; ``white_box`` opens those of them that are ONNX files.
-    One that takes longer than ``call_timeout`` for one call ends it.
+    One that takes longer than ``call_timeout`` for one call ends it. With ``ray`` (local, auto or an address) blocks
+    are worked by ``workers`` of a Ray cluster, each with a ``gpu_share`` of a GPU where the models are on one.
     """
+    cluster = cluster_of(ray, workers, gpu_share)
     labels = tuple(names) or tuple(m if isinstance(m, str) else f"model {i}" for i, m in enumerate(models, 1))
     if len(models) < 2 or len(set(labels)) != len(models):
         raise UsageError("a transfer matrix needs two or more models, each with a name of its own")
@@ -88,6 +99,8 @@ def transfer(
         closed = is_black_box(model)
         opened = white_box and is_onnx(model)
         how = ask if closed and not opened else ""
+        if cluster is not None:
+            refuse_black_box(model, None, how, white_box=opened)
         targets[label], own, cases = load_subject(model, given, device=device, ask=how, white_box=opened)
         if own is not given:
             raise UsageError(f"{label} orders its classes otherwise than the data; retrain it on these data")
@@ -105,30 +118,52 @@ def transfer(
         for label, attack in attacks.items():
             require(target, attack.entry.needs, f"attack {label!r}", suites_told)
             portable(label, attack)
-    rates = _Rates(targets, batch)
+    if cluster is not None:
+        check_travels(*targets.values())
+    work = _Work(targets, attacks, Stream(seed, ("transfer",)), Chunks(batch))
+    rates, total = _Rates(tuple(targets)), len(targets) * len(cases)
+    jobs = [_Job(name, slice(i, min(i + batch, len(cases)))) for name in targets for i in range(0, len(cases), batch)]
     with ExitStack() as stack:
         stack.enter_context(session(deterministic=deterministic))
         for target in targets.values():
             stack.enter_context(target.ready())
-        for place, (name, maker) in enumerate(targets.items()):
-            for start in range(0, len(cases), batch):
-                block = cases[start : start + batch].to(maker.device)
-                rates.add(name, block, Column(maker, maker, attacks), Stream(seed, ("transfer",)))
+        done = 0
+        with closing(_all(work, cases, jobs, cluster, deterministic=deterministic)) as counted:
+            for job, counts, state in counted:
+                rates.add(job.maker, counts)
+                done += job.rows.stop - job.rows.start
                 if progress is not None:
-                    progress({"done": place * len(cases) + start + len(block), "of": len(targets) * len(cases)})
+                    progress({"done": done, "of": total, **({"workers": state} if state else {})})
     return rates.result(protocol)
 
 
-class _Rates:
-    def __init__(self, targets: dict[str, Target], batch: int) -> None:
-        self.targets, self.chunks = targets, Chunks(batch)
-        self.counts = {a: {b: [0, 0] for b in targets} for a in targets}
+Counts = dict[str, tuple[int, int]]  # by the judge: inputs that maker and judge both get right, fooled and all
 
-    def add(self, name: str, cases: Cases, column: Column, rng: Stream) -> None:
+
+class _Job(NamedTuple):
+    """Attack these rows on that model."""
+
+    maker: str
+    rows: slice
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """All that the counts of a block depend on besides its rows and where it is attacked."""
+
+    targets: dict[str, Target]
+    attacks: dict[str, Bound]
+    rng: Stream
+    chunks: Chunks
+
+    def __call__(self, name: str, cases: Cases) -> Counts:
+        maker = self.targets[name]
+        cases = cases.to(maker.device)
         right = {b: answer(t, cases.x, self.chunks).argmax(1) == cases.y for b, t in self.targets.items()}
-        outcome = Block(cases.y.cpu(), right[name].cpu())
-        made = Cases.cat(run_suite(column, cases, right[name], rng, self.chunks, outcome, "made", each=True))
-        rows = right[name].nonzero().flatten().cpu().repeat(len(column.attacks))  # attack by attack, as they were made
+        outcome, column = Block(cases.y.cpu(), right[name].cpu()), Column(maker, maker, self.attacks)
+        made = Cases.cat(run_suite(column, cases, right[name], self.rng, self.chunks, outcome, "made", each=True))
+        rows = right[name].nonzero().flatten().cpu().repeat(len(self.attacks))  # attack by attack, as they were made
+        counts: Counts = {}
         for b, judge in self.targets.items():
             if name == b:
                 wrong = made.info["success"]
@@ -138,10 +173,46 @@ class _Rates:
             fooled = torch.zeros(len(cases), dtype=torch.bool)
             fooled[rows[wrong]] = True
             both = (right[name] & right[b]).cpu()
-            self.counts[name][b][0] += int((fooled & both).sum())
-            self.counts[name][b][1] += int(both.sum())
+            counts[b] = int((fooled & both).sum()), int(both.sum())
+        return counts
+
+
+def _made(work: _Work, cases: Rows) -> InTurn[_Job, Counts]:
+    opened = ExitStack()  # for as long as the process lasts
+    for target in work.targets.values():
+        opened.enter_context(target.ready())
+    return InTurn(lambda job: work(job.maker, cases[job.rows]))
+
+
+def _all(
+    work: _Work, cases: Cases, jobs: list[_Job], cluster: Cluster | None, *, deterministic: bool
+) -> Generator[tuple[_Job, Counts, dict[str, int]], None, None]:
+    """Every job with its counts, in order, and how the workers are where there are some."""
+    if cluster is None:
+        for job in jobs:
+            yield job, work(job.maker, cases[job.rows]), {}
+        return
+    make, device = partial(_made, work, Rows.of(cases)), str(next(iter(work.targets.values())).device)
+    workers: Pool[_Job, Counts | Raised]
+    with pool(cluster, make, device=device, deterministic=deterministic) as workers:
+        for job, result in workers.map(jobs, lambda: False):
+            where = f"in cases {job.rows.start} to {job.rows.stop - 1} on {job.maker}"
+            yield job, finished(result, where), workers.state()
+
+
+class _Rates:
+    """Counts of all blocks, added up."""
+
+    def __init__(self, models: tuple[str, ...]) -> None:
+        self.models = models
+        self.counts = {a: {b: [0, 0] for b in models} for a in models}
+
+    def add(self, name: str, counts: Counts) -> None:
+        for b, (fooled, both) in counts.items():
+            self.counts[name][b][0] += fooled
+            self.counts[name][b][1] += both
 
     def result(self, protocol: dict[str, Any]) -> Transfer:
         shares = {a: {b: Share(*count) for b, count in row.items()} for a, row in self.counts.items()}
         white = {a: row.pop(a) for a, row in shares.items()}
-        return Transfer(tuple(self.targets), shares, white, protocol)
+        return Transfer(self.models, shares, white, protocol)

@@ -14,6 +14,7 @@ from assay.core.requirement import WORDS, Requirement
 from assay.core.specs import Params, canonical, did_you_mean, python_file, step
 from assay.core.units import budget
 from assay.engines.blocks import Progress
+from assay.engines.cluster import Cluster
 from assay.engines.columns import adaptive, columns_of
 from assay.engines.evaluate import evaluate
 from assay.engines.measured import Measured
@@ -37,6 +38,7 @@ class Yardstick:
     seed: int
     ignore: tuple[str, ...] = ()
     deterministic: bool = False
+    cluster: Cluster | None = None
 
     def protocol(self, model: str, data: Data, requirement: Requirement) -> dict[str, Any]:
         """What the numbers are measured with; what cannot be measured is refused here, before a run folder is made."""
@@ -65,6 +67,7 @@ class Yardstick:
             ignore=self.ignore,
             seed=self.seed,
             deterministic=self.deterministic,
+            ray=self.cluster,
             progress=progress,
         )
         return Measured.of(result, self.fol(target, data.cases) if fol and self.norm in FOL_NORMS else None)

@@ -10,7 +10,7 @@ from assay.engines.evaluation import Share
 from assay.engines.hardened import TRAINED, Hardened, Round, Tested
 from assay.engines.hardening_words import NOISE, OUTDONE, looked, no_control, title_of
 from assay.outputs.notes import note_facts, note_title
-from assay.outputs.screen import eval_line, fuzz_line, plain
+from assay.outputs.screen import eval_line, fuzz_line, learning, plain
 from assay.outputs.show import facts_table
 from assay.outputs.tables import before_after_table
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
@@ -188,5 +188,5 @@ def harden_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     elif phase == "measure":
         text, share = eval_line(numbers)
     else:
-        text, share = f"epoch {numbers['epoch']:.1f}", None
+        text, share = f"epoch {numbers['epoch']:.1f}{learning(numbers)}", None
     return f"{place}: {text}", share

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from assay.core.memory import size
 from assay.core.units import clock
-from assay.outputs.screen_text import plain
+from assay.outputs.screen_text import plain, workers_line
 
 WIDEST = 96  # columns: a frame does not grow with the terminal, so that making that narrower seldom breaks lines
 TWO_COLUMNS = 72  # from so many on
@@ -62,6 +62,8 @@ def facts_of(moment: Moment) -> Iterable[tuple[str, str]]:
         yield from _fuzzing(numbers)
     elif "queries" in numbers:
         yield "asked", _asked(numbers["queries"])
+    if workers := numbers.get("workers"):
+        yield "workers", workers_line(workers)
     if memory := numbers.get("memory"):
         yield "memory", ", ".join(f"{'GPU ' if name == 'gpu' else ''}{size(n)}" for name, n in memory.items())
 

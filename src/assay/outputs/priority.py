@@ -13,6 +13,7 @@ from assay.core.cases import UNLABELLED
 from assay.core.errors import UsageError
 from assay.core.files import storage_error
 from assay.core.ids import case_ids
+from assay.core.places import known_as
 from assay.engines.ordering import Ordered
 from assay.engines.prioritise import Prioritised
 from assay.engines.ranking_measures import Measures
@@ -86,7 +87,7 @@ def asked_lines(result: Prioritised) -> list[str]:
         lines.append(asked_line(result.queries))
     lines += result.notes
     if result.run is not None:
-        lines.append(f"answers kept in {result.run}")
+        lines.append(f"answers kept in {known_as(result.run)}")
     if not result.complete:
         lines.append("not complete: the same command with more --queries goes on, and asks nothing twice")
     return [plain(line) for line in lines]

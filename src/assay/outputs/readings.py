@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 from assay.core.memory import size
 from assay.core.store import Store
 from assay.core.units import clock
-from assay.outputs.screen_text import Lines
+from assay.outputs.screen_text import Lines, workers_line
 
 NUMBERS = ("tried", "rate", "rate_mean", "failures", "waiting", "distinct", "broken", "flaky", "skipped", "nonfinite")
 MAYBE = ("since_new", "valid", "stability", "next_commit", "coverage", "kinds", "time_limit", "cases_limit")
@@ -29,6 +29,7 @@ def reading(stats: Mapping[str, Any]) -> dict[str, Any] | None:
     told["warnings"] = warnings_in(stats)
     told["memory"] = _counts(now.get("memory"))
     told["rules"] = _counts(now.get("rules"))
+    told |= {"workers": workers} if (workers := workers_in(now)) is not None else {}
     told["operators"] = operators_in(stats)
     if isinstance(now.get("queries"), Mapping):
         told["queries"] = {name: v for name, v in now["queries"].items() if name in ("asked", "limit") and is_number(v)}
@@ -49,6 +50,12 @@ def operators_in(stats: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return {name: row for name, row in rows.items() if {"cases", "failures"} <= row.keys()}
 
 
+def workers_in(stats: Mapping[str, Any]) -> dict[str, int] | None:
+    """The workers of a run on Ray: how many there are, were wanted and are lost; None where it has none."""
+    found = _counts(stats.get("workers"))
+    return found if {"workers", "wanted", "lost"} <= found.keys() else None
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is a number that can be shown.
 
@@ -62,7 +69,8 @@ def _counts(given: Any) -> dict[str, Any]:
     return {str(name): n for name, n in given.items() if is_number(n)} if isinstance(given, Mapping) else {}
 
 
-SCREEN = ("valid", "valid_share", "last_new", "rate", "operators", "warnings", "under_way", "updated")  # told in words
+# told in words
+SCREEN = ("valid", "valid_share", "last_new", "rate", "operators", "warnings", "workers", "under_way", "updated")
 
 
 def screen_numbers(run: Store, stats: Mapping[str, Any], *, living: bool) -> dict[str, Any]:
@@ -76,6 +84,7 @@ def screen_numbers(run: Store, stats: Mapping[str, Any], *, living: bool) -> dic
         "rate": rate if is_number(rate) else None,
         "operators": operators_in(stats),
         "warnings": warnings_in(stats),
+        "workers": workers_in(stats),
         "under_way": reading(stats) if living else None,
         "updated": stats.get("updated") if is_number(stats.get("updated")) else None,
     }
@@ -91,6 +100,8 @@ def screen_facts(told: Mapping[str, Any]) -> dict[str, str]:
     if told["valid_share"] is not None:
         facts["valid"] = f"{told['valid_share']:.1%} of cases"
     facts |= operator_facts(told["operators"])
+    if told["workers"] is not None:
+        facts["workers"] = workers_line(told["workers"])
     if told["under_way"] is not None:
         facts |= _under_way(told["under_way"], told["updated"])
     return facts | warning_facts(told["warnings"])

@@ -18,7 +18,7 @@ from assay.core.memory import memory
 from assay.core.units import clock
 from assay.outputs.live import Moment, frame
 from assay.outputs.painting import Painting
-from assay.outputs.screen_text import Lines, lines, plain
+from assay.outputs.screen_text import Lines, lines, plain, workers_line
 
 __all__ = ["Lines", "Screen", "eval_line", "fuzz_line", "lines", "plain", "show_notices", "stderr", "train_line"]
 
@@ -166,6 +166,8 @@ def fuzz_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     more = f", {numbers['coverage']:.1%} covered" if numbers.get("coverage") is not None else ""
     if numbers.get("since_new") is not None:
         more += f", last new {clock(numbers['since_new'])} ago"
+    if numbers.get("workers"):
+        more += f", {workers_line(numbers['workers'])}"
     return f"{tried} cases ({rate:.0f}/s), {found}, {numbers['seeds']} seeds done{more}", _share(numbers, tried)
 
 
@@ -181,7 +183,21 @@ def _share(numbers: Mapping[str, Any], tried: int) -> float | None:
 def eval_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     """How far an evaluation is."""
     now = f", {numbers['attack']}" if numbers.get("attack") else ""
+    if numbers.get("workers"):
+        now += f", {workers_line(numbers['workers'])}"
     return f"{numbers['done']} of {numbers['of']} cases{now}", numbers["done"] / numbers["of"]
+
+
+def learning(numbers: Mapping[str, Any]) -> str:
+    """How fast a training on Ray learns, and by whom; "" where it is done in this process.
+
+    >>> learning({"epoch": 2.5, "images": 1024.3, "workers": {"workers": 1, "wanted": 2, "lost": 0}})
+    ', 1024 images/s, 1 of 2 workers'
+    """
+    if not numbers.get("workers"):
+        return ""
+    rate = f", {numbers['images']:.0f} images/s" if "images" in numbers else ""
+    return f"{rate}, {workers_line(numbers['workers'])}"
 
 
 def train_line(epochs: int | None) -> Line:
@@ -193,6 +209,6 @@ def train_line(epochs: int | None) -> Line:
         if "val_accuracy" in numbers:
             last = f", loss {numbers['loss']:.4f}, val {numbers['val_accuracy']:.4f}"
         share = numbers["epoch"] / epochs if epochs else None
-        return f"epoch {numbers['epoch']:.1f}{f' of {epochs}' if epochs else ''}{last}", share
+        return f"epoch {numbers['epoch']:.1f}{f' of {epochs}' if epochs else ''}{last}{learning(numbers)}", share
 
     return line

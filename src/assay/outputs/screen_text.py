@@ -1,6 +1,6 @@
 """Text from users, files and servers on its way to a terminal: never markup, never steering."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 def plain(text: str) -> str:
@@ -25,3 +25,13 @@ def lines(text: str) -> str:
 
 def _written(c: str) -> str:
     return "\\n" if c == "\n" else "\\x" + format(ord(c), "02x")
+
+
+def workers_line(state: Mapping[str, int]) -> str:
+    """How many workers there are on Ray, and how many are gone.
+
+    >>> workers_line({"workers": 3, "wanted": 4, "lost": 1})
+    '3 of 4 workers, 1 lost'
+    """
+    here = f"{state['workers']} of {state['wanted']} workers"
+    return f"{here}, {state['lost']} lost" if state["lost"] else here

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from assay.core.places import known_as
 from assay.engines.kinds import SAME_KIND
 from assay.engines.shrinkings import BEYOND_K, Shrunk
 from assay.outputs.screen import Lines
@@ -20,7 +21,7 @@ def shrink_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
 def shrunk_numbers(made: Shrunk) -> dict[str, Any]:
     """A shrinking as ``--json`` tells it."""
     return {
-        "run": str(made.run),
+        "run": known_as(made.run),
         "by": made.by,
         "cases": made.of,
         "failing": made.failing,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.lock import holder
+from assay.core.places import known_as, writer_elsewhere
 from assay.core.store import Store
 from assay.engines.found import summary
 from assay.engines.kinds import kinds_in
@@ -42,16 +43,17 @@ def run_status(run: Store) -> dict[str, Any]:
     """Counts from the journal, who works on it, what is damaged."""
     begin, found = identity_of(run), summary(run)
     stats, living, kinds = run.stats(), alive(run.path), kinds_in(run)
+    writer = holder(run.path) if living else writer_elsewhere(run.path)
     result = next((line.meta for line in reversed(list(run.commits("best")))), {})
     return {
         "run": run.name,
-        "path": str(run.path),
+        "path": known_as(run.path),
         "kind": begin.get("run", {}).get("kind"),
         "recipe": begin.get("recipe", {}).get("name"),
         "models": asdict(models_of(begin)) if "target" in begin else None,
         "commits": len(run.lines),
-        "alive": living,
-        "holder": holder(run.path) if living else None,
+        "alive": living or writer is not None,
+        "holder": writer,
         **run.totals("fuzz"),
         **({"every": True} if keeps_all(run) else {}),
         **_prioritised(run, begin),

@@ -9,6 +9,7 @@ import torch
 
 from assay.core import store
 from assay.core.files import make_folder, write_atomic
+from assay.core.places import push
 from assay.core.store import Store
 from assay.engines.stored import identity_of
 from assay.outputs.fitted import sheets_of
@@ -38,6 +39,7 @@ def report(run: str | Path, *, single_file: bool = False, out: str | Path | None
     if single_file:
         pictures = {f"{IMAGES}/{name}": content for name, (content, _) in sheets_of(folder).items()}
         write_atomic(path, single(folder, page, failures, models, pictures))
+        push(folder.path, "report/")
         return path
     images = path.parent / (IMAGES if out is None else f"{path.stem}-{IMAGES}")
     gallery = None
@@ -46,6 +48,7 @@ def report(run: str | Path, *, single_file: bool = False, out: str | Path | None
     _lay(folder, images)
     write_atomic(path, rendered(page, gallery, where={f"{IMAGES}/": f"{images.name}/"}))
     _sweep(images, gallery)
+    push(folder.path, "report/")
     return path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from assay.core import store
 from assay.core.errors import UsageError
 from assay.core.files import make_folder, write_atomic
+from assay.core.places import known_as, push
 from assay.core.store import Store
 from assay.engines.stored import identity_of, kind_of
 from assay.outputs.models import models_of
@@ -43,7 +44,7 @@ class Comparison:
     told: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        return {"report": str(self.path), **self.told}
+        return {"report": known_as(self.path), **self.told}
 
     def __repr__(self) -> str:
         return f"<{self.verdict} {self.path}>"
@@ -63,6 +64,7 @@ def compare(*runs: str | Path, out: str | Path | None = None) -> Comparison:
         path = page_path(out)
     make_folder(path.parent)
     write_atomic(path, rendered(page))
+    push(folders[0].path, "report/")
     return Comparison(path, page.verdict.text, told)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assay.core.cases import Cases
 from assay.core.ids import case_ids
+from assay.core.places import known_as
 from assay.core.store import Store, runs_root
 from assay.engines.lanes import NONFINITE
 from assay.engines.seeding import LABELLED, seeding
@@ -135,7 +136,7 @@ def gallery_of(run: Store, failures: Shown, models: Models, *, rows: Tensor | No
 def _named(run: Store) -> str:
     """The run as a word of a command: its name where that finds it, else its path."""
     own = (runs_root() / run.name).resolve() == run.path.resolve()
-    return shlex.quote(run.name if own else str(run.path))
+    return shlex.quote(run.name if own else known_as(run.path))
 
 
 def with_pictures(cards: Sequence[Card], sheets: Sequence[Sheet]) -> tuple[Card, ...]:

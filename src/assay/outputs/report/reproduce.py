@@ -8,6 +8,7 @@ from typing import Any
 from assay.core import store
 from assay.core.command import TABLE
 from assay.core.ids import case_ids
+from assay.core.places import known_as
 from assay.core.sealed import json_of
 from assay.core.store import Store
 from assay.core.toml import dumps
@@ -33,7 +34,7 @@ def command(*words: str) -> str:
 def name_of(run: Store) -> str:
     """How a command names the run: by its name where it lies in the folder of runs, else by its path."""
     near = (store.runs_root() / run.name).resolve() == run.path.resolve()
-    return run.name if near else str(run.path)
+    return run.name if near else known_as(run.path)
 
 
 def again_section(run: Store, shown: Shown | None) -> Section:

@@ -16,6 +16,7 @@ from assay.core.environment import version_of
 from assay.core.errors import AssayError, BudgetSpent, Interrupted
 from assay.core.journal import Line
 from assay.core.onlookers import looking_on
+from assay.core.places import push_late
 from assay.outputs.track import Event, Take
 from assay.outputs.track.home import Home
 from assay.outputs.track.numbers import numbers_in, texts_in
@@ -143,6 +144,8 @@ class Stream:
             }
         )
         self._pump.finish()
+        if self._path is not None:
+            push_late(self._path)
 
     def _begin(self) -> None:
         if self._pump is not None:

@@ -1,0 +1,124 @@
+"""Ray: where the workers are. What they do is in ``pool.py``; nothing here is part of what makes a run this run."""
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from assay.core.errors import UsageError
+from assay.core.extras import needed
+
+log = logging.getLogger("assay")
+
+LOCAL = "local"  # a cluster on this machine, for as long as the command lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where work is done: ``local``, ``auto`` (the cluster this machine belongs to), ``host:port`` or ``ray://…``.
+
+    ``workers`` is how many; None takes what the cluster has free. ``gpu_share`` is the part of a GPU that each takes;
+    None is a whole one where the work is on GPUs.
+    """
+
+    address: str = LOCAL
+    workers: int | None = None
+    gpu_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"--workers must be at least 1, got {self.workers}")
+        if self.gpu_share is not None and not 0 < self.gpu_share <= 1:
+            raise UsageError(f"--gpu-share is a part of one GPU, above 0 and at most 1; got {self.gpu_share:g}")
+
+
+def cluster_of(
+    ray: "str | Cluster | None", workers: int | None = None, gpu_share: float | None = None
+) -> Cluster | None:
+    """What the user asked for; None where all is to be done in this process, as where Ray is not installed."""
+    if ray is None or ray == "":
+        if workers is not None or gpu_share is not None:
+            raise UsageError("--workers and --gpu-share are of --ray, which was not given")
+        return None
+    cluster = ray if isinstance(ray, Cluster) else Cluster(ray, workers, gpu_share)
+    if importlib.util.find_spec("ray") is None:
+        log.warning("--ray needs ray: pip install 'assay[ray]'; all work is done in this process")
+        return None
+    return cluster
+
+
+def cpus_here() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[None]:
+    """Ray, started or joined, and left afterwards; one that the caller's process has joined already is taken as is."""
+    if cluster.address == LOCAL:  # read when it is imported: on Linux too it then listens to this machine alone
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    ray = needed("ray", "ray", "--ray")
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would ask the network where it is, and tell of us
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would ask where it runs, and tell its makers
+    local = cluster.address == LOCAL
+    room: dict[str, Any] = {}
+    if local:  # nobody else is to reach it
+        room = {"num_cpus": max(cpus_here(), cluster.workers or 1), "include_dashboard": False}
+        if sys.platform == "linux":  # where all of 127 is this machine; 127.0.0.1 itself Ray takes for its address
+            room["_node_ip_address"] = "127.0.0.2"
+    with _quiet(), _own_signals():
+        try:
+            ray.init(
+                address=cluster.address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}},
+                **room,
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UsageError(f"no Ray cluster at {cluster.address!r}: {str(error).splitlines()[0]}") from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Their own lines, of a worker that died, go to our log: stdout is for results, and who works tells of deaths."""
+    worker = needed("ray._private.worker", "ray", "--ray")
+    shows = getattr(worker, "print_to_stdstream", None)
+    if shows is None:  # of another version
+        yield
+        return
+
+    def note(data: Any, *_: Any, **__: Any) -> None:
+        log.debug("ray: %s", "; ".join(map(str, data.get("lines", ()))))
+
+    worker.print_to_stdstream = note
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = shows
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM when it starts and keeps it when it ends: it is given back."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if main and before is not None:
+            signal.signal(signal.SIGTERM, before)

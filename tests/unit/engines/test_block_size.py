@@ -1,0 +1,102 @@
+"""``--batch auto``: the arithmetic, with a memory that is made up."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import assay
+from assay.core.cases import Cases
+from assay.core.errors import OutOfMemory, UsageError
+from assay.engines.block_size import COPIES, KEPT, LEAST, MOST, block_size, kept_size, largest, size_for
+from assay.engines.cluster import Cluster
+from assay.subjects.asked import Asked
+from assay.subjects.sources.module import ModuleTarget
+
+CASES = Cases.of(torch.zeros(300, 1, 4, 4), torch.zeros(300, dtype=torch.int64))
+ROW = 16 * 4  # bytes of an input
+
+
+def test_a_size_is_the_largest_double_that_fits_in_four_fifths() -> None:
+    assert largest(1000 * 512 * 10 // 8, 1000) == 512  # exactly 80 %
+    assert largest(1000 * 512 * 10 // 8 - 1, 1000) == LEAST
+    assert largest(0, 1) == LEAST, "less is found by halving"
+    assert largest(2**60, 1) == MOST
+    assert largest(2**60, 1, most=1000) == 512
+
+
+def test_the_probe_is_one_step_on_one_block(linear_target: Callable[..., ModuleTarget]) -> None:
+    asked: list[int] = []
+    target = linear_target()
+    target.module.register_forward_hook(lambda _m, x, _out: asked.append(len(x[0])))
+
+    def probe(work: Callable[[], None]) -> tuple[int, int]:
+        work()
+        # 1000 bytes a row, and as much free as makes 2048 rows fit and 4096 not
+        return 1000 * LEAST, int(2048 * (1000 + COPIES * ROW) / 0.8) + 8
+
+    assert block_size("auto", target, CASES, probe=probe) == 2048
+    assert asked == [LEAST]
+    assert block_size("auto", target, CASES, probe=probe, share=0.5) == 1024
+    assert block_size("auto", target, CASES, probe=probe, most=600) == 512
+
+
+def test_no_probe_where_the_size_is_known(linear_target: Callable[..., ModuleTarget]) -> None:
+    def probe(work: Callable[[], None]) -> tuple[int, int]:
+        raise AssertionError("nothing is to be measured")
+
+    target = linear_target()
+    assert block_size(33, target, CASES, probe=probe) == 33
+    assert block_size("auto", target, CASES, kept=64, probe=probe) == 64
+    assert block_size("auto", target, CASES, fixed=True, probe=probe) == LEAST
+    assert block_size("auto", Asked(target), CASES, probe=probe) == LEAST
+    assert block_size("auto", target, CASES) == LEAST, "a CPU"
+    for wrong in (0, -1, "some"):
+        with pytest.raises(UsageError, match="auto or a number from 1 up"):
+            block_size(wrong, target, CASES)
+
+
+def test_a_probe_that_does_not_fit_leaves_the_least(linear_target: Callable[..., ModuleTarget]) -> None:
+    def full(work: Callable[[], None]) -> tuple[int, int]:
+        raise OutOfMemory("full")
+
+    def broken(work: Callable[[], None]) -> tuple[int, int]:
+        raise RuntimeError("another")
+
+    assert block_size("auto", linear_target(), CASES, probe=full) == LEAST
+    with pytest.raises(RuntimeError, match="another"):
+        block_size("auto", linear_target(), CASES, probe=broken)
+
+
+def test_commits_time_and_workers_bound_it(
+    linear_target: Callable[..., ModuleTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[tuple[int, float]] = []
+
+    def noted(*_: object, most: int, share: float, **__: object) -> int:
+        bounds.append((most, share))
+        return most
+
+    monkeypatch.setattr("assay.engines.block_size.block_size", noted)
+    many = Cases.of(torch.zeros(10_000, 1), torch.zeros(10_000, dtype=torch.int64))
+
+    def asked(*, save: str | None = None, timed: bool = False, cluster: Cluster | None = None) -> None:
+        size_for("auto", linear_target(), many, save=save, fresh=False, fixed=False, timed=timed, cluster=cluster)
+
+    asked()
+    asked(save="new")
+    asked(timed=True)
+    asked(cluster=Cluster("local", 8, 0.25))
+    asked(cluster=Cluster("local", 1000))
+    assert bounds == [(MOST, 1.0), (KEPT, 1.0), (KEPT, 1.0), (1250, 0.25), (LEAST, 1.0)]
+
+
+def test_a_run_that_is_continued_keeps_its_size(digits_model: str) -> None:
+    whole = assay.evaluate(digits_model, "digits/test[:40]", suite="fgsm", eps=0.1, save="kept", batch=10)
+    assert kept_size("kept", fresh=False) == 10
+    assert kept_size("kept", fresh=True) is None
+    assert kept_size("other", fresh=False) is None
+    again = assay.evaluate(digits_model, "digits/test[:40]", suite="fgsm", eps=0.1, save="kept", batch="auto")
+    assert again.accuracy("worst") == whole.accuracy("worst")
+    with pytest.raises(UsageError, match=r"run\.block: 10 in the run, 20 asked"):
+        assay.evaluate(digits_model, "digits/test[:40]", suite="fgsm", eps=0.1, save="kept", batch=20)
