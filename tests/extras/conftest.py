@@ -23,6 +23,7 @@ _EARLY = "huggingface_hub" in sys.modules
 
 os.environ.update(
     HF_ENDPOINT=_HUB.url,
+    ASSAY_RAY_WAIT="600",  # workers of several tests start at once, each reading torch
     HF_HOME=str(_HOME),
     TORCH_HOME=str(_HOME / "torch"),
     HF_HUB_DISABLE_TELEMETRY="1",

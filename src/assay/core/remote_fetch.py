@@ -1,7 +1,6 @@
 """Making the folder here what an object store holds of a run; the store decides, and nothing is written to it."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,8 +25,7 @@ def fetch(objects: Objects, folder: Path, record: Record) -> set[str]:
     for _ in range(_TRIES):
         there = {name: told for name, told in objects.all().items() if not name.startswith(f"{FOLDER}/")}
         if not there:
-            if record.names() and folder.exists():  # the run was removed from the store
-                shutil.rmtree(folder)
+            _forget_gone(there, folder, record)  # the run was removed from the store; the lock here stays
             return set()
         make_folder(folder)
         _forget_gone(there, folder, record)

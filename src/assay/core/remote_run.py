@@ -37,6 +37,7 @@ class Mirror:
         self.record = Record(folder.with_name(f".{folder.name}.seen"))
         self.there: set[str] = set()  # the objects of the run, as far as this process knows
         self.lease: Lease | None = None
+        self.unmade = False  # whether the run came to nothing, and was taken away here
         self._begun: set[str] = set()  # files written for a commit whose line is not there yet
         self._next: dict[str, float] = {}
         self._warned = False
@@ -137,7 +138,7 @@ class Mirror:
 
     def drop(self, under: str) -> None:
         """Remove the objects beside the commits whose files are no longer here."""
-        beside = [name for name in self.there if name.startswith(under) and not is_strict(name)]
+        beside = [name for name in tuple(self.there) if name.startswith(under) and not is_strict(name)]
         for name in beside:
             if not LINE.fullmatch(name) and not (self.folder / name).exists():
                 self._delete(name)
@@ -209,11 +210,16 @@ class Mirror:
             self._next[name] = time.monotonic() + max(SWEEP_SECONDS, size / _BYTES_A_SECOND) * 0.9
 
     def _leave(self, lease: Lease) -> None:
-        """Write all that is left, or undo what came to nothing."""
+        """Write all that is left, or undo what came to nothing.
+
+        Commits are never undone here: what is missing or damaged on this machine is fetched at the next opening.
+        """
         lease.confirm(now=True)
-        if self.folder.exists():
-            self.settle()
-            self.record.compact()
+        if not self.unmade:
+            if self.folder.exists():  # else the cache was cleared meanwhile
+                self.push()
+                self.drop("")
+                self.record.compact()
             return
         for name in sorted(self.there, reverse=True):  # a refused command leaves nothing behind
             self._delete(name)

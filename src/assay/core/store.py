@@ -201,6 +201,8 @@ def opened(
         except (UsageError, NothingToTest):
             if made and did_nothing(path, store.lines):  # a refused command leaves no folder behind
                 unmade(path)
+                if mirror is not None:
+                    mirror.unmade = not path.exists()
             raise
         finally:
             store._lock = None

@@ -18,7 +18,7 @@ from assay.core import deadline
 from assay.core.allocator import few_kernels
 from assay.core.errors import AssayError, UsageError
 from assay.core.extras import needed
-from assay.engines.cluster import Cluster, cpus_here
+from assay.engines.cluster import LOCAL, Cluster, cpus_here
 from assay.engines.session import session
 
 log = logging.getLogger("assay")
@@ -124,7 +124,7 @@ class RayHands:
     """How a pool starts actors on Ray and hears of them."""
 
     def __init__(self, cluster: Cluster, make: Callable[[], Worker[Any, Any]], *, device: str, deterministic: bool):
-        self._ray = needed("ray", "ray", "--ray")
+        self._ray, self._cluster = needed("ray", "ray", "--ray"), cluster
         gpus = 0.0 if not device.startswith("cuda") else cluster.gpu_share or 1.0
         self.wanted = cluster.workers or self._free(gpus)
         nodes = max(1, sum(bool(node["Alive"]) for node in self._ray.nodes()))
@@ -136,7 +136,9 @@ class RayHands:
         self._kind = self._ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Actor)
 
     def _free(self, gpus: float) -> int:
-        have = self._ray.available_resources()
+        # What the pool before has just given back may not be counted as free yet; a local cluster is all ours.
+        local = self._cluster.address == LOCAL
+        have = self._ray.cluster_resources() if local else self._ray.available_resources()
         cpus = have.get("CPU", 0)
         return max(1, int(min(cpus, have.get("GPU", 0) / gpus) if gpus else cpus))
 

@@ -1,5 +1,6 @@
 """A campaign whose units are worked on Ray; this process draws them, takes what comes back and commits it, in order."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,12 +13,15 @@ from assay.core.cases import Cases
 from assay.core.errors import ModelFailed
 from assay.engines.fuzz_worker import FuzzDone, FuzzJob, only, unpacked
 from assay.engines.judged import ANEW
+from assay.engines.once_more import once_more
 from assay.engines.pool import Pool
 from assay.engines.stop import Stopper
 from assay.engines.unit import Unit
 
 if TYPE_CHECKING:
     from assay.engines.campaign import Campaign
+
+log = logging.getLogger("assay")
 
 GRACE_SECONDS = 60.0  # that workers have to hand over what they hold when the time is up
 
@@ -83,9 +87,13 @@ class Away:
         ends = campaign.ends_at(unit, limit) if in_order else None
         if ends is not None:
             # Asked again here, as a campaign in one process does it: the company of a batch rounds.
-            unit.found = [cases.drop(*ANEW) for cases in unit.found]
+            worked, unit.found = judged, [cases.drop(*ANEW) for cases in unit.found]
             slots = torch.arange(ends)
-            (judged,) = campaign.commits.judged([(unit, slots)])
+            try:
+                (judged,) = once_more(lambda: campaign.commits.judged([(unit, slots)]), "while failures were checked")
+            except ModelFailed as error:
+                log.warning("%s; they count as the worker judged them", error)
+                judged = only(worked, slots, len(unit.rows))
         news = None if result.news is None else unpacked(result.news)
         campaign.commit(self.lanes, unit, slots, judged, news)
         campaign.tick(self.lanes)

@@ -59,7 +59,7 @@ def _made(work: BlockWork, cases: Rows) -> InTurn[BlockJob, Done | None]:
     for column in work.columns.values():
         opened.enter_context(column.maker.ready())
         opened.enter_context(column.judge.ready())
-    return InTurn(BlockHand(work, cases))
+    return InTurn(BlockHand(work, cases), opened)
 
 
 class BlockPool:
@@ -80,10 +80,10 @@ class BlockPool:
         """
         if not len(starts):
             return
-        until = None if time_left is None else time.time() + time_left
         make, device = partial(_made, self.work, Rows.of(self.cases)), str(self.work.target.device)
         workers: Pool[BlockJob, Done | Raised | None]
         with pool(self.cluster, make, device=device, deterministic=self.deterministic) as workers:
+            until = None if time_left is None else time.time() + time_left  # the start of the workers is not counted
 
             def jobs() -> Iterator[BlockJob]:
                 for start in starts:

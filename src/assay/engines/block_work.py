@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from assay.core.cases import Cases
 from assay.core.chunks import Chunks
+from assay.core.precision import full_precision
 from assay.core.randomness import Stream
 from assay.engines.cascade import Block, Column, run_suite
 from assay.engines.once_more import once_more
@@ -41,7 +42,8 @@ class BlockWork:
 
     def __call__(self, cases: Cases, tell: Callable[[str], None]) -> Outcome:
         """The block of cases on the target's device; ``tell`` hears the name of each attack as it begins."""
-        given = answer(self.target, cases.x, self.chunks).argmax(1)
+        with full_precision():  # as attacked inputs are judged
+            given = answer(self.target, cases.x, self.chunks).argmax(1)
         right = given == cases.y
         block = Block(cases.y.cpu(), right.cpu(), pred=given.cpu())
         made: list[Cases] = []

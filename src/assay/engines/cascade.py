@@ -128,9 +128,9 @@ def _attacked(maker: Counted, judge: Target, attack: Bound, cases: Cases, rng: S
     found = _once(maker, judge, attack, cases, rng, chunks)
     calm = maker.without_hurry() or (maker if maker.device.type == "cuda" else None)
     left = (~found.info["success"]).nonzero().flatten()
-    if calm is None or not len(left):
+    if calm is None or calm.target is not judge or not len(left):  # what does not transfer is no matter of numbers
         return found
-    doubtful = left[answer(maker, found.x[left], chunks).argmax(1) != cases.y[left]]
+    doubtful = left[answer(maker.target, found.x[left], chunks).argmax(1) != cases.y[left]]
     if len(doubtful):
         with full_precision():
             found.put(doubtful, _once(calm, judge, attack, cases[doubtful], rng, chunks))

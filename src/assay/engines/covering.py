@@ -123,7 +123,7 @@ def _made(
     opened = ExitStack()  # for as long as the process lasts
     for target in observer.targets:
         opened.enter_context(target.ready())
-    return InTurn(CoverHand(Covering(observer, coverages, Chunks(batch)), x, seeing))
+    return InTurn(CoverHand(Covering(observer, coverages, Chunks(batch)), x, seeing), opened)
 
 
 class CoverPool:

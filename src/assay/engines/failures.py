@@ -15,6 +15,7 @@ from assay.core.streams import beside
 from assay.engines.parents import line_columns
 from assay.engines.seeding import LABELLED
 from assay.engines.stability import Confirm
+from assay.engines.unit import NONFINITE, WRONG
 from assay.recipes.recipe import Stages
 from assay.subjects.bench import Bench
 from assay.subjects.target import Target, confidence
@@ -39,6 +40,10 @@ def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tup
         found = found.note(failed=failed, asked=torch.full_like(failed, confirm.n))
     found = found.note(confidence=confidence(bench.target, logits).float().cpu())
     still = failed >= confirm.k
+    if confirm.n == 1:  # the class and the kind that it is told by, as the model itself says
+        kind = torch.where(logits.isfinite().all(1), WRONG, NONFINITE).cpu()
+        told = {"pred": logits.argmax(1).cpu(), "kind": kind}
+        found = found.note(**{name: torch.where(still, new, found.info[name]) for name, new in told.items()})
     return found[still], found[~still]
 
 

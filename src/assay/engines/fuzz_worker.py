@@ -201,6 +201,7 @@ class FuzzWorker:
 
     def _left(self) -> list[tuple[int, FuzzDone | ModelFailed]]:
         """All units as they stand when the time is up; those that were not begun, with nothing done."""
+        self.lanes.settle()
         if any(job.cut for _, job in self.held.values()):
             self.lanes.cut_short()
         ended = [(unit, unit.ended.nonzero().flatten()) for unit in list(self.lanes.open)]

@@ -99,8 +99,8 @@ class _Group:
                 gauges({"workers": state, "images": rate(told.seen)})
                 for kind, content in told.messages:
                     if kind == "done":
-                        self.ray.wait([self.work], timeout=PARTING)
-                        self.room = None
+                        ended, _ = self.ray.wait([self.work], timeout=PARTING)
+                        self.room = None if ended else self.room
                         return unpacked(content)  # type: ignore[no-any-return]  # a worker's word
                     self._hear(kind, content)
                 self.place = told.place or self.place

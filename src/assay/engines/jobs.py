@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple
 
@@ -54,8 +55,9 @@ class InTurn(Generic[Job, Result]):
 
     room = ROOM
 
-    def __init__(self, work: Callable[[Job], Result]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[Job], Result], opened: ExitStack | None = None) -> None:
+        """``opened`` is what stays open as long as the worker lives."""
+        self.work, self.opened = work, opened
         self.waiting: deque[tuple[int, Job]] = deque()
 
     def step(self, jobs: list[tuple[int, Job]]) -> list[tuple[int, Result | Raised]]:

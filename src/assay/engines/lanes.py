@@ -142,6 +142,8 @@ class Lanes:
 
     def close(self, unit: Unit) -> None:
         """Forget a unit that was committed, with whatever lanes it still has."""
+        if not bool(unit.ended.all()):
+            self.settle()  # the step under way may still bring something to it
         self.open.remove(unit)
         if self._lanes is not None and not bool(unit.ended.all()):
             gone = self._lanes.info["ended"] | (self._lanes.info["unit"] == unit.number)
@@ -196,9 +198,7 @@ class Lanes:
         return self.schedule.start(lanes)
 
     def _forms(self, seeds: Cases) -> dict[str, Tensor]:
-        """What the mutator hands down along a line of cases: from the parent, else as it is at the root; and what it
-        keeps in a lane, nothing yet.
-        """
+        """What the mutator hands down: from the parent, else as at the root; what it keeps in a lane: nothing yet."""
         if self._own_forms is None:
             self._own_forms = {}
             if not self.stages.mutate.from_file:

@@ -45,7 +45,8 @@ class _Task:
 
     number: int
     job: Any
-    deaths: int = 0  # of workers that held it
+    deaths: int = 0  # of workers that held it, less those that died without it since
+    died: int = 0  # of workers that held it, in all
     given: float = 0.0
     holders: int = 0
     done: bool = False
@@ -240,10 +241,14 @@ class Pool(Generic[Job, Result]):
         self._missing.append(time.monotonic() + (0 if hand.room else 1))  # one that cannot start is not started at once
         again = [task for task in hand.held.values() if not task.done]
         log.warning("a worker is lost (%s); %d jobs it held are worked again, and another is started", why, len(again))
+        for other in self._ahead:  # a worker that died without it speaks for a job that is suspected
+            if other.deaths > 1 and other.number not in hand.held:
+                other.deaths -= 1
         for task in sorted(again, key=lambda task: -task.number):
             task.holders -= 1
             task.deaths += 1
-            if task.deaths >= DEATHS:
+            task.died += 1
+            if task.deaths >= DEATHS or task.died >= 4 * DEATHS:
                 task.end(ModelFailed(f"the process that worked it died {DEATHS} times, the last time: {why}"))
             elif not task.holders:
                 self._queue.appendleft(task)
@@ -262,14 +267,14 @@ class Pool(Generic[Job, Result]):
         now = time.monotonic()
         self._alone_since = now if self._alone_since is None else self._alone_since
         alone, most = now - self._alone_since, float(os.environ.get("ASSAY_RAY_WAIT", WAIT_SECONDS))
+        if alone >= min(QUIET_SECONDS, most / 2) and not self._warned:
+            self._warned = True
+            log.warning("no worker is there (%s); waiting for one for up to %g s", self._why, most)
         if alone >= most:
             raise NoWorkers(
                 f"no worker for {most:g} s ({self._why}); what was committed is kept, the same command goes on "
                 "from there"
             )
-        if alone >= min(QUIET_SECONDS, most / 2) and not self._warned:
-            self._warned = True
-            log.warning("no worker is there (%s); waiting for one for up to %g s", self._why, most)
 
 
 @contextmanager

@@ -88,8 +88,9 @@ def looked(bench: Bench, cases: Cases) -> Cases:
 
 
 def _made(bench: Bench, tests: Rows, stages: tuple[str, ...], columns: tuple[str, ...]) -> InTurn[slice, Part]:
-    ExitStack().enter_context(bench.target.ready())  # for as long as the process lasts
-    return InTurn(ScoreHand(bench, tests, stages, columns))
+    opened = ExitStack()  # for as long as the process lasts
+    opened.enter_context(bench.target.ready())
+    return InTurn(ScoreHand(bench, tests, stages, columns), opened)
 
 
 @dataclass(frozen=True, slots=True)

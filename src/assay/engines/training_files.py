@@ -155,10 +155,11 @@ def already_there(out: Path, training: Mapping[str, Any], history: History) -> d
 def check_same(path: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Refuse a file of another training than the one asked for, and say in what it differs."""
     compared = [key for key in asked if key != "seen" or key in was]  # old files do not tell what their start had seen
+    compared += [key for key in ("amp",) if key in was and key not in asked]  # told only where it is so
     rows = [
-        f"  {key}: {was.get(key, '(unset)')} there, {asked[key]} asked"
+        f"  {key}: {was.get(key, '(unset)')} there, {asked.get(key, '(unset)')} asked"
         for key in compared
-        if was.get(key) != asked[key]
+        if was.get(key) != asked.get(key)
     ]
     if rows:
         raise UsageError(

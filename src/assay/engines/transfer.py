@@ -181,7 +181,7 @@ def _made(work: _Work, cases: Rows) -> InTurn[_Job, Counts]:
     opened = ExitStack()  # for as long as the process lasts
     for target in work.targets.values():
         opened.enter_context(target.ready())
-    return InTurn(lambda job: work(job.maker, cases[job.rows]))
+    return InTurn(lambda job: work(job.maker, cases[job.rows]), opened)
 
 
 def _all(

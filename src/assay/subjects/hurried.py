@@ -48,7 +48,7 @@ class Hurried(PassedOn):
         return both
 
     def __call__(self, x: Tensor) -> Tensor:
-        bent = forward_ad.unpack_dual(x).tangent is not None if torch.is_grad_enabled() or x.requires_grad else False
+        bent = forward_ad.unpack_dual(x).tangent is not None
         sloped = torch.is_grad_enabled() and x.requires_grad
         if bent or (sloped and not self.compiled) or not len(x):
             return self.target(x)

@@ -54,6 +54,16 @@ def test_a_late_look_finds_the_same(recipe: str, unit: int, tmp_path: Path, monk
     assert any(files for files, _ in soon), "nothing was found that could differ"
 
 
+def test_a_budget_may_end_inside_a_unit_whose_lanes_still_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small.prepare(tmp_path)
+    monkeypatch.setattr(Lanes, "__init__", late)
+    for cases in (5, 50, 333):
+        found = assay.fuzz("noise", small.MODEL, "seeds.npz", run=f"r{cases}", eps=0.9, unit=8, lanes=16, cases=cases)
+        assert found.cases >= cases
+        assert found.failures
+
+
 def test_rows_all_at_once_are_those_of_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = torch.Generator().manual_seed(0)
     memory, new = torch.rand(6, 3, 2, generator=draw), torch.rand(6, 2, generator=draw)

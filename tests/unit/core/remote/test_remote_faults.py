@@ -1,6 +1,7 @@
 """Object stores that hold damaged objects, or do not answer."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,33 @@ def test_a_line_of_another_history_does_not_count(move: Move) -> None:
     run = read(find_run(URL))
     assert [line.step for line in run.lines] == [0, 1, 2]
     assert run.damage
+
+
+@pytest.mark.parametrize("harm", ["the folder is removed", "a shard is removed", "the journal is damaged"])
+def test_harm_to_the_cache_while_a_run_is_open_undoes_no_commit(harm: str, move: Move) -> None:
+    with opened(URL, CONFIG, {}) as run:
+        commit(run, 1, 2)
+        before = {name for name in objects() if name.startswith(("cases/", "journal/"))}
+        if harm == "the folder is removed":
+            shutil.rmtree(run.path)
+        elif harm == "a shard is removed":
+            (run.path / "cases/1").unlink()
+        else:
+            content = bytearray((run.path / "journal.jsonl").read_bytes())
+            content[10] ^= 1
+            (run.path / "journal.jsonl").write_bytes(content)
+    assert before
+    assert before <= set(objects())
+    work(3)
+    assert files(find_run(URL)) == ["cases/1", "cases/2", "cases/3"]
+
+
+def test_a_run_removed_from_the_store_can_be_made_anew(move: Move) -> None:
+    work(1, 2)
+    for name in Objects(URL).all():
+        Objects(URL).delete(name)
+    work(3)
+    assert files(find_run(URL)) == ["cases/3"]
 
 
 def test_damage_here_harms_nothing_there(move: Move) -> None:
