@@ -25,8 +25,8 @@ _TOGETHER = 8
 Work = TypeVar("Work", bound=Callable[..., Any])
 
 
-def at_hand(ref: str | Path) -> Path:
-    """The file on this machine: what an address names is fetched, a path is itself."""
+def _far(ref: str | Path) -> str | Path:
+    """The address, if it may be asked; of what lies on this machine, its path."""
     url = address(ref)
     if url is None:
         return Path(ref)
@@ -34,6 +34,14 @@ def at_hand(ref: str | Path) -> Path:
     if disk is not None:
         return disk
     trust.check(url)
+    return url
+
+
+def at_hand(ref: str | Path) -> Path:
+    """The file on this machine: what an address names is fetched, a path is itself."""
+    url = _far(ref)
+    if isinstance(url, Path):
+        return url
     objects = Objects(url)
     stamp = objects.stamp()
     if stamp is None:
@@ -47,13 +55,9 @@ def at_hand(ref: str | Path) -> Path:
 
 def folder_at_hand(ref: str) -> Path:
     """The same of all that lies below an address."""
-    url = address(ref)
-    if url is None:
-        return Path(ref)
-    disk = on_disk(url)
-    if disk is not None:
-        return disk
-    trust.check(url)
+    url = _far(ref)
+    if isinstance(url, Path):
+        return url
     objects = Objects(url)
     there = {name: stamp for name, stamp in objects.all().items() if name}
     if not there:
