@@ -45,6 +45,10 @@ def in_use(device: torch.device) -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
+def _how(args: argparse.Namespace) -> dict[str, Any]:
+    return {"suite": "autoattack", "eps": args.eps, "norm": args.norm, "batch": args.batch, "amp": args.amp}
+
+
 def memory(args: argparse.Namespace) -> int:
     target = load_target(args.model, device=args.device)
     used: list[float] = []
@@ -58,9 +62,7 @@ def memory(args: argparse.Namespace) -> int:
                 flush=True,
             )
 
-    result = evaluate(
-        target, args.data, suite="autoattack", eps=args.eps, norm=args.norm, batch=args.batch, progress=note
-    )
+    result = evaluate(target, args.data, **_how(args), progress=note)
     quarter = max(1, len(used) // 4)
     early, late = max(used[quarter : 2 * quarter] or used), max(used[-quarter:])
     print(f"\n{result}\nMiB in use after a block: second quarter at most {early:.1f}, last quarter {late:.1f}")
@@ -73,14 +75,15 @@ def agreement(args: argparse.Namespace) -> int:
     target = load_target(args.model, device=args.device)
     data = load_data(args.data)
     standing: dict[str, Tensor] = {}
+    target(data.cases.x[:8].to(target.device))  # what libraries load with the first call is nobody's time
     began = time.perf_counter()
-    result = evaluate(target, data, suite="autoattack", eps=args.eps, norm=args.norm, save=args.save, batch=args.batch)
+    result = evaluate(target, data, **_how(args), save=args.save)
     ours = time.perf_counter() - began
     cases = data.cases.to(target.device)
     with target.ready():
         net = module_of(target)
         began = time.perf_counter()
-        standing["peer"] = peer_standing(net, cases.x, cases.y, number(args.eps), args.norm, args.batch)
+        standing["peer"] = peer_standing(net, cases.x, cases.y, number(args.eps), args.norm, args.peer_batch)
         theirs = time.perf_counter() - began
     n, left, peer = result.worst.n, result.worst.right, int(standing["peer"].sum())
     print(
@@ -89,6 +92,8 @@ def agreement(args: argparse.Namespace) -> int:
     for name, outcome in result.attacks.items():
         told = f"{outcome.tried:6} tried {outcome.broken:6} broken {outcome.effort.seconds:9.1f} s"
         print(f"  {name:10} {told}")
+    attacks = sum(outcome.effort.seconds for outcome in result.attacks.values())
+    print(f"  attacks together {attacks:.1f} s")
     print(f"clean {result.clean.right}/{n}; warnings: {', '.join(w['name'] for w in result.warnings) or 'none'}")
     print(f"robust: assay {left}/{n} in {ours:.1f} s (with trust checks), pyautoattack {peer}/{n} in {theirs:.1f} s")
     print(f"difference {left - peer:+d} (may be at most +{n // 200}), time ratio {ours / theirs:.2f}")
@@ -102,7 +107,9 @@ def main() -> int:
     parser.add_argument("--eps", required=True)
     parser.add_argument("--norm", default="linf")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=lambda text: text if text == "auto" else int(text), default="auto")
+    parser.add_argument("--peer-batch", type=int, default=500)
+    parser.add_argument("--amp", action="store_true", help="ours in bfloat16 where no gradient is taken")
     parser.add_argument("--save", default=None)
     parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()

@@ -22,6 +22,13 @@ def full_precision() -> Iterator[None]:
 
 
 @contextmanager
+def float_precision(device: torch.device) -> Iterator[None]:
+    """Float32 as torch takes it on this device, whatever shorter numbers are asked for around it."""
+    with torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextmanager
 def half_precision(device: torch.device, *, asked: bool = True) -> Iterator[None]:
     """Products and convolutions in bfloat16 (AMP), weights and sums in float32; nothing where it is not ``asked``."""
     if not asked:

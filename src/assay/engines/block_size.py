@@ -1,4 +1,4 @@
-"""How many cases make a block: as many as the memory of a GPU takes. No result depends on it, only the speed does."""
+"""How many cases are worked at once: as many as suit the memory of a GPU. No result depends on it, only the speed."""
 
 import logging
 from collections.abc import Callable
@@ -20,9 +20,10 @@ LEAST = 256  # fills a CPU
 MOST = 16384  # more gains nothing on the largest GPUs
 KEPT = 2048  # where blocks are commits, or time is limited: what a kill or the clock costs stays small
 SHARE = 0.8  # of the free memory
+PASS_BYTES = 8 * 2**30
 COPIES = 16  # of its input that an attack holds for a row: starts, steps, best so far …
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 # The most bytes that work takes while it lasts, and those that are free.
 Probe = Callable[[Work], tuple[int, int]]
 
@@ -96,6 +97,15 @@ def largest(free: int, per_row: int, most: int = MOST) -> int:
     while 2 * size <= most and 2 * size * per_row <= SHARE * free:
         size *= 2
     return size
+
+
+def rows_at_once(work: Work, rows: int, most: int, device: torch.device, probe: Probe | None = None) -> int:
+    """How many rows of such ``work``, shown on so many ``rows``, one pass is to take, ``most`` at most.
+
+    Passes of tens of gigabytes are no faster, and come in many sizes, for each of which a GPU looks for memory anew.
+    """
+    taken, _ = (probe or _on_cuda(device))(work)
+    return min(most, max(rows, PASS_BYTES // -(-max(taken, 1) // max(rows, 1))))
 
 
 def kept_size(save: str | None, *, fresh: bool) -> int | None:

@@ -16,6 +16,7 @@ from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.engines.asking import asked_of
 from assay.engines.away import Away
+from assay.engines.block_size import rows_at_once
 from assay.engines.cluster import Cluster
 from assay.engines.commits import Commits
 from assay.engines.found import Found, summary
@@ -133,24 +134,29 @@ class Campaign:
         """How slopes are taken: chosen once and committed, so that a resumed run goes on the same way."""
         if not self.stages.objective:
             return
-        done = next(self.folder.commits("look"), None)
+        done, known = next(self.folder.commits("look"), None), self.guidance.known()
         if done is None:
-            known = self.guidance.known()
             choice = once_more(lambda: self._chosen_look(width, asked), "before the first case")
-            if self.guidance.chooser is not None:  # these lanes were none of the campaign's
-                self.guidance.chooser.load(known["strategy"])
             self.folder.commit({}, kind="look", curvature=choice.curvature, milliseconds=dict(choice.milliseconds))
         else:
             choice = Choice(done.meta["curvature"], done.meta["milliseconds"])
             if asked not in ("auto", choice.curvature):
                 log.warning("run %s goes on with curvature %s, as it began", self.folder.name, choice.curvature)
         self.look = replace(self.look, curvature=choice.curvature)
+        if self.search.target.device.type == "cuda" and not self.whole_units:
+            first, chunks = self._first_lanes(width), self.search.chunks
+            chunks.size = rows_at_once(lambda: self.look(self.search, first), len(first), chunks.size, first.x.device)
+        if self.guidance.chooser is not None:  # these lanes were none of the campaign's
+            self.guidance.chooser.load(known["strategy"])
 
     def _chosen_look(self, width: int, asked: str) -> Choice:
+        return choose(self.look, self.search, self._first_lanes(width), asked)
+
+    def _first_lanes(self, width: int) -> Cases:
+        """Lanes as at their seeds, to see what a step takes."""
         width = min(width, TIMED_LANES)
         start = self.lanes_of(iter(()), width, 1).at(self.seeds[:width])
-        start = start.note(seed_logits=self.search.logits(start))
-        return choose(self.look, self.search, start, asked)
+        return start.note(seed_logits=self.search.logits(start))
 
     def lanes_of(self, units: Iterator[Unit], width: int, open_units: int) -> Lanes:
         return Lanes(

@@ -216,7 +216,7 @@ def evaluate(
 @contextmanager
 def _in_a_hurry(column: Column, amp: bool, compiled: bool, rows: int) -> Iterator[Column]:
     """The column with a faster maker of examples, where one is asked for; who judges stays."""
-    maker = hurried(column.maker, amp=amp, compiled=compiled, rows=rows)
+    maker = hurried(column.maker, amp=amp, compiled=compiled, rows=rows, replay=True)
     with maker.ready():
         yield replace(column, maker=maker)
 

@@ -52,7 +52,7 @@ log = logging.getLogger("assay")
 UNITS = {"cpu": 256, "cuda": 4096}  # seeds committed together: a commit takes as long as 100 steps on the CPU
 LEAST_UNIT = 16  # where a unit is made smaller for a small budget
 OPEN_SEEDS = 8  # open units hold so many seeds a lane: these stay full while the last, longest seeds of a unit end
-LANES = {"cpu": 256, "cuda": 16384}
+LANES = {"cpu": 256, "cuda": 32768}
 LANE_BYTES = 1 << 30  # of the memory that all lanes keep: inputs, queues, stored cases
 LANE_SHARE = 0.25  # the same on a GPU, of what it has free; the passes take the rest, in smaller chunks where they must
 

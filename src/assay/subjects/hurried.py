@@ -9,7 +9,10 @@ from torch import Tensor
 
 from assay.core.modes import eval_mode
 from assay.core.precision import half_precision
+from assay.core.randomness import Rows
 from assay.subjects.passed_on import PassedOn
+from assay.subjects.replayed import Replayed, replayable
+from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -17,29 +20,43 @@ SHARES = (1, 4, 16)  # of the largest batch: a batch is filled up to the smalles
 
 
 class Hurried(PassedOn):
-    """Another target, whose answers without gradients come in bfloat16 (``amp``), and all by a compiled net
-    (``compiled``) that sees batches of few sizes only, filled up with copies of their last input.
+    """Another target, by a copy of its net whose batch normalisations are folded into the layers before them.
 
-    Gradients stay in float32: those of bfloat16 are so coarse that a model may look as if it hid them.
+    Answers without gradients come in bfloat16 (``amp``), and all by a compiled net (``compiled``) that sees batches of
+    few sizes only, filled up with copies of their last input. With ``replay`` a GPU replays the passes of small
+    batches. Gradients stay in float32: those of bfloat16 are so coarse that a model may look as if it hid them.
     """
 
     def __init__(
-        self, target: ModuleTarget, *, amp: bool, compiled: bool, rows: int, backend: str = "inductor"
+        self,
+        target: ModuleTarget,
+        *,
+        amp: bool,
+        compiled: bool,
+        rows: int,
+        replay: bool = False,
+        backend: str = "inductor",
     ) -> None:
         super().__init__(target)
         self.amp, self.compiled, self.rows, self.backend = amp, compiled, rows, backend
-        module = copy.deepcopy(target.module)
-        # The order of numbers that a GPU's bfloat16 convolutions work in; in float32 it is no faster.
-        with eval_mode(module):
-            still = module.to(memory_format=torch.channels_last) if amp and _has_images(target) else module  # type: ignore[call-overload]  # torch's stubs
+        self._fast = folded(target, _sample(target))
+        self.folds = self._fast is not target
+        if not self.folds:
+            self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
+            self._fast.answers = target.answers
+        with eval_mode(self._fast.module) as module:
+            # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
+            if (amp or target.device.type == "cuda") and _has_images(target):
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
+        self.replays = replay and not compiled and target.device.type == "cuda" and replayable(self._fast.module)
+        if self.replays:
+            self._fast.module = Replayed(self._fast.module)
         if compiled:
-            still.compile(dynamic=False, backend=backend)
-        self._fast = ModuleTarget(still, target.spec, target.device)
-        self._fast.answers = target.answers
+            self._fast.module.compile(dynamic=False, backend=backend)
 
     def __reduce__(self) -> tuple[object, ...]:
         """To another process as what it is made of: a compiled net cannot travel."""
-        return _again, (self.target, self.amp, self.compiled, self.rows, self.backend)
+        return _again, (self.target, self.amp, self.compiled, self.rows, self.replays, self.backend)
 
     def ready(self) -> AbstractContextManager[object]:
         both = ExitStack()
@@ -50,7 +67,7 @@ class Hurried(PassedOn):
     def __call__(self, x: Tensor) -> Tensor:
         bent = forward_ad.unpack_dual(x).tangent is not None
         sloped = torch.is_grad_enabled() and x.requires_grad
-        if bent or (sloped and not self.compiled) or not len(x):
+        if bent or not len(x) or (sloped and not (self.compiled or self.folds or self.replays)):
             return self.target(x)
         with half_precision(self.device, asked=self.amp and not sloped):
             return (self._filled(x) if self.compiled else self._fast(x)).float()
@@ -63,16 +80,28 @@ class Hurried(PassedOn):
         return self._fast(torch.cat([x, more]) if len(more) else x)[:n]
 
 
-def _again(target: ModuleTarget, amp: bool, compiled: bool, rows: int, backend: str) -> Hurried:
-    return Hurried(target, amp=amp, compiled=compiled, rows=rows, backend=backend)
+def _again(target: ModuleTarget, amp: bool, compiled: bool, rows: int, replay: bool, backend: str) -> Hurried:
+    return Hurried(target, amp=amp, compiled=compiled, rows=rows, replay=replay, backend=backend)
+
+
+def _sample(target: Target) -> Tensor:
+    """Inputs to compare two nets on, anywhere in the bounds."""
+    return Rows(torch.arange(SHOWN)).uniform(target.spec.shape, *target.spec.bounds)
 
 
 def _has_images(target: Target) -> bool:
     return target.spec.kind == "image"
 
 
-def hurried(target: Target, *, amp: bool, compiled: bool, rows: int) -> Target:
-    """The faster target where something makes it so; a model that is no torch module is what it is."""
-    if not (amp or compiled) or not isinstance(target, ModuleTarget):
+def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, replay: bool = False) -> Target:
+    """The faster target where something makes it so; a model that is no torch module is what it is.
+
+    ``replay`` is for those who take no second derivatives.
+    """
+    if not isinstance(target, ModuleTarget):
         return target
-    return Hurried(target, amp=amp, compiled=compiled, rows=rows)
+    graphs = replay and target.device.type == "cuda"
+    if not (amp or compiled or graphs or normalised_by_batch(target.module)):
+        return target
+    made = Hurried(target, amp=amp, compiled=compiled, rows=rows, replay=graphs)
+    return made if amp or compiled or made.folds or made.replays else target

@@ -8,13 +8,39 @@ import torch
 import assay
 from assay.core.cases import Cases
 from assay.core.errors import OutOfMemory, UsageError
-from assay.engines.block_size import COPIES, KEPT, LEAST, MOST, block_size, kept_size, largest, size_for
+from assay.engines.block_size import (
+    COPIES,
+    KEPT,
+    LEAST,
+    MOST,
+    PASS_BYTES,
+    block_size,
+    kept_size,
+    largest,
+    rows_at_once,
+    size_for,
+)
 from assay.engines.cluster import Cluster
 from assay.subjects.asked import Asked
 from assay.subjects.sources.module import ModuleTarget
 
 CASES = Cases.of(torch.zeros(300, 1, 4, 4), torch.zeros(300, dtype=torch.int64))
 ROW = 16 * 4  # bytes of an input
+
+
+def test_a_pass_takes_as_many_rows_as_keep_it_small() -> None:
+    def of(taken: int, most: int = 10**9) -> int:
+        asked: list[int] = []
+        size = rows_at_once(
+            lambda: asked.append(1), 100, most, torch.device("cpu"), lambda work: (work(), (taken, 0))[1]
+        )
+        assert asked
+        return size
+
+    assert of(100 * PASS_BYTES // 1024) == 1024
+    assert of(100 * PASS_BYTES // 1024, most=700) == 700
+    assert of(100 * PASS_BYTES) == 100, "what was shown has fit"
+    assert of(0, most=50) == 50
 
 
 def test_a_size_is_the_largest_double_that_fits_in_four_fifths() -> None:
@@ -30,7 +56,7 @@ def test_the_probe_is_one_step_on_one_block(linear_target: Callable[..., ModuleT
     target = linear_target()
     target.module.register_forward_hook(lambda _m, x, _out: asked.append(len(x[0])))
 
-    def probe(work: Callable[[], None]) -> tuple[int, int]:
+    def probe(work: Callable[[], object]) -> tuple[int, int]:
         work()
         # 1000 bytes a row, and as much free as makes 2048 rows fit and 4096 not
         return 1000 * LEAST, int(2048 * (1000 + COPIES * ROW) / 0.8) + 8
@@ -42,7 +68,7 @@ def test_the_probe_is_one_step_on_one_block(linear_target: Callable[..., ModuleT
 
 
 def test_no_probe_where_the_size_is_known(linear_target: Callable[..., ModuleTarget]) -> None:
-    def probe(work: Callable[[], None]) -> tuple[int, int]:
+    def probe(work: Callable[[], object]) -> tuple[int, int]:
         raise AssertionError("nothing is to be measured")
 
     target = linear_target()
@@ -57,10 +83,10 @@ def test_no_probe_where_the_size_is_known(linear_target: Callable[..., ModuleTar
 
 
 def test_a_probe_that_does_not_fit_leaves_the_least(linear_target: Callable[..., ModuleTarget]) -> None:
-    def full(work: Callable[[], None]) -> tuple[int, int]:
+    def full(work: Callable[[], object]) -> tuple[int, int]:
         raise OutOfMemory("full")
 
-    def broken(work: Callable[[], None]) -> tuple[int, int]:
+    def broken(work: Callable[[], object]) -> tuple[int, int]:
         raise RuntimeError("another")
 
     assert block_size("auto", linear_target(), CASES, probe=full) == LEAST

@@ -68,13 +68,13 @@ def test_the_best_epoch_is_returned_not_the_last() -> None:
 
 
 def test_the_average_is_what_ema_says() -> None:
-    """One batch an epoch: average_t = 0.5 average_{t-1} + 0.5 weights_t."""
+    """One batch an epoch: average_t = k average_{t-1} + (1 - k) weights_t, k growing up to 0.2."""
     keeper = Keeper()
     module = net()
-    fit(module, blobs(20), blobs(20), Plan(3, 20, 0.1, "sgd", ema=0.5), rng=Stream(0), watch=keeper)
+    fit(module, blobs(20), blobs(20), Plan(3, 20, 0.1, "sgd", ema=0.2), rng=Stream(0), watch=keeper)
     average = module.state_dict()["0.weight"].clone()
-    for state in keeper.states:
-        average = 0.5 * average + 0.5 * state["weights"]["0.weight"]
+    for kept, state in zip((1 / 10, 2 / 11, 0.2), keeper.states, strict=True):
+        average = kept * average + (1 - kept) * state["weights"]["0.weight"]
     best = max(range(3), key=lambda i: (keeper.states[i]["log"]["score"], -keeper.states[i]["log"]["val_loss"]))
     if best == 2:
         assert torch.allclose(keeper.states[2]["best"]["0.weight"], average, atol=1e-6)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
-from assay.subjects.sources.folded import folded
+from assay.subjects.sources.folded import Folding, alike, folded
 from assay.subjects.sources.module import ModuleTarget, normalised
 
 SPEC = InputSpec((3, 6, 6), (0.0, 1.0), ("a", "b"))
@@ -49,7 +49,49 @@ def test_a_net_that_cannot_be_traced_stays_itself() -> None:
     assert folded(target, torch.rand(4, 3, 6, 6)) is target
 
 
-def test_a_fold_that_changes_the_answers_is_not_used() -> None:
+def test_what_is_folded_follows_the_net_as_it_learns() -> None:
+    learning = nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+        nn.BatchNorm1d(5, affine=False),
+    )
+    fold, x = Folding(learning), torch.rand(16, 3, 6, 6)
+    assert not any(isinstance(m, (nn.BatchNorm1d, nn.BatchNorm2d)) for m in fold.module.modules())
+    optimiser = torch.optim.SGD(learning.parameters(), 0.5)
+    for _ in range(3):
+        learning(x).square().sum().backward()
+        optimiser.step()
+    learning.eval()
+    assert not torch.allclose(fold.module(x), learning(x), atol=1e-3)
+    places = [weight.data_ptr() for weight in fold.module.parameters()]
+    fold.follow()
+    torch.testing.assert_close(fold.module(x), learning(x))
+    assert [weight.data_ptr() for weight in fold.module.parameters()] == places, "written, not replaced"
+    assert not any(weight.requires_grad for weight in fold.module.parameters())
+
+
+def test_the_net_itself_does_not_notice() -> None:
+    class Remembering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+            self.last: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last = x
+            out: Tensor = self.inner(x)
+            return out
+
+    remembering = Remembering().train()
+    Folding(remembering)
+    assert remembering.last is None, "what traces a net hands it no tensors"
+    assert all(m.training for m in remembering.modules())
+    assert all(weight.requires_grad for weight in remembering.parameters())
+
+
+def test_a_layer_used_twice_is_left_alone() -> None:
     class Twice(nn.Module):
         """Uses its convolution twice, once with the normalisation behind it: folding it in changes both."""
 
@@ -64,3 +106,23 @@ def test_a_fold_that_changes_the_answers_is_not_used() -> None:
 
     target = ModuleTarget(Twice().eval(), SPEC)
     assert folded(target, torch.rand(8, 3, 6, 6)) is target
+
+
+def test_a_fold_that_answers_otherwise_is_not_used() -> None:
+    class Changing(nn.Module):
+        """Answers otherwise from its second call on, which tracing cannot know."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.calls = net(), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            out: Tensor = self.inner(x) * (1.0 if self.calls == 1 else 2.0)
+            return out
+
+    changing = Changing()
+    fold = Folding(changing)
+    changing.calls = 1
+    mine, other = ModuleTarget(changing, SPEC), ModuleTarget(fold.module, SPEC)
+    assert not alike(mine, other, torch.rand(8, 3, 6, 6))

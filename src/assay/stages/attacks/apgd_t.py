@@ -10,7 +10,7 @@ from assay.core.losses import dlr_towards
 from assay.core.randomness import Rows
 from assay.core.registry import register
 from assay.stages.attacks.auto_pgd import AutoPGD
-from assay.stages.attacks.rivals import FULL, at_once, repeated, rivals_of
+from assay.stages.attacks.rivals import at_once, full, repeated, rivals_of
 from assay.subjects.target import Target, answer
 
 
@@ -41,14 +41,14 @@ def apgd_t(
         rivals = rivals_of(target, x, y, targets)
         fooled = aim("ce", criterion)
         how = AutoPGD(eps, norm, steps, restarts, early_stop, eot, _towards(fooled.criterion))
-        chunks = Chunks(max(len(x), FULL))
+        chunks = Chunks(max(len(x), full(x.device)))
 
         def work(x: Tensor, pair: Tensor, key: Tensor) -> Tensor:
             return how(target, x, pair, Rows(key))
 
         best, left, place = x.clone(), torch.arange(len(x), device=x.device), 0
         while place < rivals.shape[1] and (len(left) or not place):
-            turn = at_once(place, rivals.shape[1], len(left))
+            turn = at_once(place, rivals.shape[1], len(left), full(x.device))
             many = left.repeat(len(turn))
             pair = torch.stack((y[many], rivals[left][:, turn.start : turn.stop].T.flatten()), 1)
             made = chunks.map(work, x[many], pair, repeated(rng[left], turn).key)

@@ -16,7 +16,7 @@ from assay.core.shapes import column
 from assay.stages.attacks.gradient import jacobian
 from assay.stages.attacks.hyperplane import onto
 from assay.stages.attacks.minimal import check_norm, check_positive, closer, kept
-from assay.stages.attacks.rivals import FULL, at_once, rivals_of
+from assay.stages.attacks.rivals import at_once, full, rivals_of
 from assay.subjects.target import Target
 
 
@@ -74,11 +74,12 @@ def _search(
 ) -> tuple[Tensor, Tensor]:
     """The nearest adversarial points over all rivals (N, C) in turn, and their sizes (N,)."""
     best, least = x.clone(), x.new_full((len(x),), torch.inf)
-    chunks, rank = Chunks(max(len(x), FULL)), 0
+    width, rank = full(x.device), 0
+    chunks = Chunks(max(len(x), width))
     while rank < goals.shape[1]:
         # A random start lies within what the rivals before have found, so restarts take one rival at a time.
         going = int((right & (least > boundary.enough)).sum())
-        turn = at_once(rank, goals.shape[1], going) if restarts == 1 else range(rank, rank + 1)
+        turn = at_once(rank, goals.shape[1], going, width) if restarts == 1 else range(rank, rank + 1)
         for restart in range(restarts):
             left = (right & (least > boundary.enough)).nonzero().squeeze(1)
             many, start = left.repeat(len(turn)), x[left]

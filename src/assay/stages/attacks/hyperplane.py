@@ -5,6 +5,10 @@ from torch import Tensor
 
 from assay.core.norms import Norm
 
+TURNS = (
+    4  # of Newton before a GPU is asked whether it is there: asking costs as much, and turns too many change nothing
+)
+
 
 def onto(at: Tensor, slope: Tensor, gap: Tensor, bounds: tuple[float, float], norm: Norm) -> Tensor:
     """The moves (N, D) of least ``norm`` that change ``slope · at`` by ``gap`` (N,) and leave no entry out of bounds.
@@ -37,14 +41,15 @@ def _together(weight: Tensor, room: Tensor, need: Tensor, norm: Norm) -> Tensor:
     speed, reach = weight * pace, weight * room
     t = torch.zeros_like(need)
     while True:
-        free = (ends - t).sign_().clamp_min_(0)
-        pull = torch.linalg.vecdot(free, speed)[:, None]
-        left = need - torch.linalg.vecdot(free.neg_().add_(1), reach)[:, None]
-        # Nothing free and still something left: all to the bounds. Rounding must not turn t back.
-        further = torch.where(pull > 0, left / pull, torch.where(left > 0, most, t)).clamp_max_(most).maximum(t)
-        if not bool((further > t).any()):
+        before = t
+        for _ in range(TURNS if t.is_cuda else 1):
+            free = (ends - t).sign_().clamp_min_(0)
+            pull = torch.linalg.vecdot(free, speed)[:, None]
+            left = need - torch.linalg.vecdot(free.neg_().add_(1), reach)[:, None]
+            # Nothing free and still something left: all to the bounds. Rounding must not turn t back.
+            t = torch.where(pull > 0, left / pull, torch.where(left > 0, most, t)).clamp_max_(most).maximum(t)
+        if not bool((t > before).any()):
             return torch.minimum(t * pace, room)
-        t = further
 
 
 def _greedy(weight: Tensor, room: Tensor, need: Tensor) -> Tensor:

@@ -6,7 +6,13 @@ from torch import Tensor
 from assay.core.randomness import Rows
 from assay.subjects.target import Target
 
-FULL = 64
+FULL = 64  # inputs that fill a CPU
+FULL_GPU = 1024
+
+
+def full(device: torch.device) -> int:
+    """How many inputs make a batch that costs what it should: smaller ones cost nearly as much."""
+    return FULL_GPU if device.type == "cuda" else FULL
 
 
 def rivals_of(target: Target, x: Tensor, y: Tensor, count: int) -> Tensor:
@@ -16,14 +22,14 @@ def rivals_of(target: Target, x: Tensor, y: Tensor, count: int) -> Tensor:
     return scores.topk(min(count, scores.shape[1] - 1), 1).indices
 
 
-def at_once(first: int, count: int, left: int) -> range:
+def at_once(first: int, count: int, left: int, full: int = FULL) -> range:
     """Which rivals to try together from the ``first`` on, of ``count``, when so many inputs are ``left``.
 
     The likeliest rival breaks most of the inputs that break at all, so it is tried alone. A small batch costs nearly as
-    much as one of ``FULL`` inputs, so after it as many are tried together as fill one; `Chunks` halves what does not
+    much as one of ``full`` inputs, so after it as many are tried together as fill one; `Chunks` halves what does not
     fit in memory.
     """
-    room = 1 if first == 0 else max(1, FULL // max(left, 1))
+    room = 1 if first == 0 else max(1, full // max(left, 1))
     return range(first, min(first + room, count))
 
 

@@ -15,6 +15,7 @@ from assay.stages.attacks.squares import Bumps, Corners, Grid, Proposals, image_
 from assay.subjects.target import Target
 
 BLOCK = 64  # steps whose random numbers are drawn at once
+LOOKS = 16  # steps between two looks for rows that are done, on a GPU: each look waits for it
 
 
 @register("attack", paper="Andriushchenko et al. 2020", needs=("prob",))
@@ -36,8 +37,9 @@ def square(
 ) -> Tensor:
     """Random search that rewrites one square window at a time, without gradients; linf and l2.
 
-    A row is asked ``queries`` times in each restart, its starting point included, and no more once it is adversarial;
-    a proposal is kept when the loss grows. Rows that are never adversarial come back as their best point.
+    A row is asked ``queries`` times in each restart, its starting point included, and no more once it is adversarial
+    (a net on a GPU a few times more, for nothing); a proposal is kept when the loss grows. Rows that are never
+    adversarial come back as their best point.
 
     The schedule: a window covers the share p of the image. p begins at ``p_init`` and is halved when the step has
     passed 10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000. With ``rescale`` these are counted in ten thousandths of
@@ -86,8 +88,9 @@ class _Search:
         out, gains, hits = at.clone(), best.clone(), hit.clone()
         rows = torch.arange(len(x), device=x.device)
         plan: list[Tensor] = []
+        looks = LOOKS if x.is_cuda and "grad" in self.target.gives else 1
         for step, share in enumerate(self.shares):
-            if hit.any():
+            if step % looks == 0 and hit.any():
                 out[rows], gains[rows], hits[rows] = at, best, hit
                 on = (~hit).nonzero().squeeze(1)
                 rows, y, clean, at, best, hit, *plan = (t[on] for t in (rows, y, clean, at, best, hit, *plan))
@@ -98,11 +101,11 @@ class _Search:
                 ahead = self.shares[step : step + BLOCK]
                 numbers = rng.at(1 + step // BLOCK).uniform((len(ahead), self.proposals.numbers))
                 plan = self.proposals.plan(ahead, numbers)
-            now = [part[:, step % BLOCK] for part in plan]
-            cells, before, after = self.proposals.write(at, clean, share, now)
-            gain, hit = self._judge(at.view(-1, *shape), y)
-            take = hit | (gain > best)
-            best = torch.where(take, gain, best)
+            window = [part[:, step % BLOCK] for part in plan]
+            cells, before, after = self.proposals.write(at, clean, share, window)
+            gain, now = self._judge(at.view(-1, *shape), y)
+            take = (now | (gain > best)) & ~hit  # a row that is done stays where it is until it is let go
+            best, hit = torch.where(take, gain, best), hit | now
             at.scatter_(2, cells, torch.where(take[:, None, None], after, before))
         out[rows], gains[rows], hits[rows] = at, best, hit
         return out.view(-1, *shape), gains, hits

@@ -8,6 +8,7 @@ from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, register
 from assay.stages.attacks.untargeted import untargeted
+from assay.stages.trainers.inner import Inner
 from assay.stages.trainers.loop import Watch, accuracy, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
@@ -45,10 +46,11 @@ def adversarial(
     spec = data.part("train").spec
     search = untargeted(attack, ModuleTarget(module, spec), eps=eps, norm=norm, who="a trainer")
 
+    inner = Inner(spec)
     chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
-        count, target = round(len(x) * share), ModuleTarget(net, spec)
+        count, target = round(len(x) * share), inner.of(net, x)
 
         def work(x: Tensor, y: Tensor, ids: Tensor) -> Tensor:
             some: Tensor = search(target, x, y, rng=here.rows(ids))
@@ -60,7 +62,7 @@ def adversarial(
     def judged(net: nn.Module, val: Cases) -> dict[str, float]:
         return {
             **accuracy(net, val),
-            "score": _robust(ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
+            "score": _robust(inner.of(net, val.x), ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
         }
 
     return fit(
@@ -75,10 +77,12 @@ def adversarial(
     )
 
 
-def _robust(target: ModuleTarget, val: Cases, search: Bound, rng: Stream, chunks: Chunks) -> float:
+def _robust(target: ModuleTarget, judge: ModuleTarget, val: Cases, search: Bound, rng: Stream, chunks: Chunks) -> float:
+    """The share of the cases that the judge still gets right where the target was searched."""
+
     def right(x: Tensor, y: Tensor, origin: Tensor) -> Tensor:
         made = search(target, x, y, rng=rng.at("validation").rows(origin))
         with torch.no_grad():
-            return (target(made).argmax(1) == y).float()
+            return (judge(made).argmax(1) == y).float()
 
     return float(chunks.map(right, val.x, val.y, val.origin).mean())

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.subjects.replayed import replayable
+
 Step = Callable[[Tensor, Tensor], Tensor]  # learns from (x, y) and returns the loss
 
 WARM = 3  # steps taken as usual first: they make the optimiser's state and what libraries allocate once
@@ -13,16 +15,8 @@ _OWN = ("lr", "capturable", "fused", "foreach")  # how this machine runs the opt
 
 
 def possible(net: nn.Module, device: torch.device) -> bool:
-    """Whether a step of this net may be captured.
-
-    A graph repeats the kernels of one call. What a forward pass of the user's own decides on the host, with Python's
-    random numbers say, would be frozen without a word, so only torch's and our own modules are taken; and a
-    deterministic run keeps the one path that a resumed run takes too.
-    """
-    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
-        return False
-    known = all(type(m).__module__.startswith(("torch.nn.", "assay.")) for m in net.modules())
-    return known and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules())
+    """Whether a step may be captured. A deterministic run keeps the one path that a resumed run takes too."""
+    return device.type == "cuda" and not torch.are_deterministic_algorithms_enabled() and replayable(net)
 
 
 class Graphed:

@@ -4,7 +4,6 @@ import copy
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,12 +15,12 @@ from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
 from assay.core.losses import smoothed
 from assay.core.modes import eval_mode
-from assay.core.precision import full_precision, halved
+from assay.core.precision import float_precision, halved
 from assay.core.randomness import Stream
 from assay.stages.trainers import graphed, ranks
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.descent import Descent
-from assay.stages.trainers.plan import Plan, optimiser_of, rate_at
+from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 
 Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
@@ -158,7 +157,7 @@ def fit(
 
 def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
     """The numbers that choose the epoch, never in halved precision: the net is used without."""
-    with full_precision() if halved(val.x.device) else nullcontext():
+    with float_precision(val.x.device):
         return judge(net, val)
 
 
@@ -203,7 +202,7 @@ class _Run:
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
-        fast = batch is None and task is None and self.ranks.count == 1 and graphed.possible(net, self.device)
+        fast = task is None and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
         self.descent = Descent(net, self.optimiser, plan.smoothing, plan.batch if fast else 0, self.ranks)
 
@@ -239,7 +238,7 @@ class _Run:
                 graphed.set_rate(self.optimiser, rate)
                 total += self._step(rows, here, moves) * len(rows)
                 self.ranks.seen += len(rows)
-                self._follow(average)
+                self._follow(average, epoch * len(starts) + i)
                 self.watch.batch(epoch, (i + 1) / len(starts))
         return float(total) / n
 
@@ -258,11 +257,12 @@ class _Run:
             task.after(self.net)
         return loss
 
-    def _follow(self, average: dict[str, Tensor]) -> None:
+    def _follow(self, average: dict[str, Tensor], step: int) -> None:
         if self.plan.ema:
             now = self.net.state_dict()
             moving = [name for name, tensor in now.items() if tensor.is_floating_point()]
-            torch._foreach_lerp_([average[n] for n in moving], [now[n] for n in moving], 1 - self.plan.ema)
+            new = 1 - kept_share(self.plan.ema, step)
+            torch._foreach_lerp_([average[n] for n in moving], [now[n] for n in moving], new)
             for name in now.keys() - moving:
                 average[name].copy_(now[name])
 

@@ -49,6 +49,18 @@ def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimize
     return torch.optim.Adam(weights, lr, (momentum, 0.999), weight_decay=decay, fused=fused, capturable=fast)
 
 
+def kept_share(ema: float, step: int) -> float:
+    """The share of a running average that stays at a step: ``ema`` once it has seen enough, less before.
+
+    The average begins as the net that knows nothing; at 0.999 from the start, a third of it would still be that after a
+    thousand steps.
+
+    >>> [round(kept_share(0.999, step), 3) for step in (0, 10, 100_000)]
+    [0.1, 0.55, 0.999]
+    """
+    return min(ema, (1 + step) / (10 + step))
+
+
 def rate_at(schedule: str, progress: float) -> float:
     """The learning rate as a share of the first one, ``progress`` from 0 to 1."""
     if schedule == "cosine":

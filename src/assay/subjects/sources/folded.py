@@ -1,18 +1,121 @@
-"""The same net with its batch normalisations folded into the convolutions before them: fewer passes over memory."""
+"""The same net with its batch normalisations folded into the layers before them: fewer passes over memory."""
 
 import copy
 import logging
+from typing import Any, NamedTuple, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from assay.core.modes import eval_mode
-from assay.subjects.sources.module import ModuleTarget, Normalised
+from assay.core.precision import full_precision
+from assay.subjects.sources.module import ModuleTarget, Normalised, before, behind
 from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
 
 CLOSE = 1e-4  # of the largest score: what rounding may change
+SHOWN = 64  # inputs that a folded net is compared on
+FOLDS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d, nn.Linear: nn.BatchNorm1d}
+
+
+class _Pair(NamedTuple):
+    layer: Any  # modules, whose weights are no more than attributes to the type checker
+    norm: Any
+    into: Any
+
+
+class Folding:
+    """A copy of a net without its batch normalisations, as the net is in evaluation mode.
+
+    The copy has the net's weights as they were when it was last told to ``follow``.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Raises whatever the net raises where it cannot be copied or traced, ``LookupError`` where nothing folds."""
+        with eval_mode(module):
+            self.module = copy.deepcopy(module)
+        # The tracer cannot read a normalisation of inputs, and there is nothing to fold in it.
+        net = fx.symbolic_trace(behind(self.module))
+        names = _pairs(net)
+        if not names:
+            raise LookupError("no batch normalisation stands alone behind its layer")
+        theirs = behind(module)
+        self.pairs = [_pair(net, theirs, layer, norm) for layer, norm in names]
+        net.delete_all_unused_submodules()
+        if isinstance(self.module, Normalised):
+            self.module.net = net
+        else:
+            self.module = net
+        folded = {before(self.module) + layer for layer, _ in names}
+        own = dict((*self.module.named_parameters(), *self.module.named_buffers()))
+        self.same = [
+            (own[name], tensor)
+            for name, tensor in (*module.named_parameters(), *module.named_buffers())
+            if name in own and name.rpartition(".")[0] not in folded
+        ]
+        for weight in self.module.parameters():
+            weight.requires_grad_(False)
+        self.follow()
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take the net's weights as they are now."""
+        if self.same:
+            torch._foreach_copy_([mine for mine, _ in self.same], [theirs for _, theirs in self.same])
+        for layer, norm, into in self.pairs:
+            scale = torch.rsqrt(norm.running_var + norm.eps)
+            scale = scale if norm.weight is None else scale * norm.weight
+            shift = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
+            into.weight.copy_(layer.weight * scale.view(-1, *([1] * (layer.weight.dim() - 1))))
+            into.bias.copy_(shift * scale if norm.bias is None else torch.addcmul(norm.bias, shift, scale))
+
+
+def _pairs(net: fx.GraphModule) -> list[tuple[str, str]]:
+    """Names of layers and of the normalisations that alone read them, each used once; the latter leave the graph."""
+    modules, uses = dict(net.named_modules()), [node.target for node in net.graph.nodes if node.op == "call_module"]
+    found = []
+    for node in list(net.graph.nodes):
+        fed = node.args[0] if node.op == "call_module" and len(node.args) == 1 and not node.kwargs else None
+        if not isinstance(fed, fx.Node) or fed.op != "call_module" or len(fed.users) > 1:
+            continue
+        layer, norm = modules[str(fed.target)], modules[str(node.target)]
+        once = uses.count(fed.target) == uses.count(node.target) == 1
+        if once and type(norm) is FOLDS.get(type(layer)) and norm.track_running_stats:
+            found.append((str(fed.target), str(node.target)))
+            node.replace_all_uses_with(fed)
+            net.graph.erase_node(node)
+    net.recompile()
+    return found
+
+
+def _pair(net: fx.GraphModule, theirs: nn.Module, layer: str, norm: str) -> _Pair:
+    pair = _Pair(theirs.get_submodule(layer), theirs.get_submodule(norm), net.get_submodule(layer))
+    if pair.into.bias is None:
+        pair.into.bias = nn.Parameter(torch.zeros_like(pair.norm.running_mean))
+    return pair
+
+
+def normalised_by_batch(module: nn.Module) -> bool:
+    """Whether there is a batch normalisation in the net."""
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+
+def folding_of(module: nn.Module) -> Folding | None:
+    """The folding of a net, None where there is nothing to fold or the net defeats the tracer."""
+    if not normalised_by_batch(module):
+        return None
+    try:
+        return Folding(module)
+    except Exception as error:  # noqa: BLE001  any net may defeat the tracer, and then nothing is folded
+        log.debug("batch normalisation is not folded: %s", error)
+        return None
+
+
+@overload
+def folded(target: ModuleTarget, sample: Tensor) -> ModuleTarget: ...
+@overload
+def folded(target: Target, sample: Tensor) -> Target: ...
 
 
 def folded(target: Target, sample: Tensor) -> Target:
@@ -20,25 +123,23 @@ def folded(target: Target, sample: Tensor) -> Target:
 
     Meant for searching: what is found is judged again by the target itself.
     """
-    if not isinstance(target, ModuleTarget) or not any(
-        isinstance(m, nn.modules.batchnorm._BatchNorm) for m in target.module.modules()
-    ):
+    if not isinstance(target, ModuleTarget):
         return target
-    try:
-        from torch.fx.experimental.optimization import fuse
+    made = folding_of(target.module)
+    if made is None:
+        return target
+    faster = ModuleTarget(made.module, target.spec, target.device)
+    faster.answers = target.answers
+    return faster if alike(target, faster, sample) else target
 
-        with eval_mode(target.module):
-            net = copy.deepcopy(target.module)
-        if isinstance(net, Normalised):  # the tracer cannot read it, and there is nothing to fold in it
-            net.net = fuse(net.net)
-        else:
-            net = fuse(net)
-        faster = ModuleTarget(net, target.spec, target.device)
-        x = sample[:64].to(target.device)
-        with torch.no_grad(), target.ready(), faster.ready():
+
+def alike(target: ModuleTarget, faster: ModuleTarget, sample: Tensor) -> bool:
+    """Whether both answer the first inputs of the sample alike, up to rounding."""
+    x = sample[:SHOWN].to(target.device)
+    try:
+        with torch.no_grad(), full_precision(), target.ready(), faster.ready():
             was, now = target(x), faster(x)
-    except Exception as error:  # noqa: BLE001  any net may defeat the tracer, and then nothing is folded
+    except Exception as error:  # noqa: BLE001  a net may say no to what the tracer made of it
         log.debug("batch normalisation is not folded: %s", error)
-        return target
-    same = now.shape == was.shape and bool(((now - was).abs() <= CLOSE * was.abs().amax().clamp_min(1.0)).all())
-    return faster if same else target
+        return False
+    return now.shape == was.shape and bool(((now - was).abs() <= CLOSE * was.abs().amax().clamp_min(1.0)).all())
