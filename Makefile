@@ -79,9 +79,8 @@ bench-coverage: $(READY) ## a pass with coverage against the bare one, and the t
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/surprise.py
 
-bench-scale: $(VENV)/.extras ## fuzzing and training with one process, one worker and two: set MODEL, say lenet5@d.safetensors
-	$(BIN)/python benchmarks/scale.py fuzz --model $(MODEL)
-	$(BIN)/python benchmarks/scale_train.py
+bench-scale: $(VENV)/.extras ## fuzzing, evaluation and training with one process, one worker and two, strong and weak (half an hour)
+	for verb in fuzz evaluate train; do for kind in '' --weak; do $(BIN)/python benchmarks/scale.py $$verb $$kind || exit 1; done; done
 
 bench-report: $(VENV)/.extras ## a report of 5 000 failures: seconds to write it, to open it in Chromium, to turn a page
 	$(BIN)/python benchmarks/report.py
