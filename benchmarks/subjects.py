@@ -35,10 +35,10 @@ def images(name: str, count: int) -> Data:
     return Data(name, Cases.of(x, y), InputSpec(shape, (0.0, 1.0), tuple(map(str, range(k)))))
 
 
-def trained_lenet(folder: Path) -> str:
+def trained_lenet(folder: Path, seed: int = 0) -> str:
     """A LeNet-5 that knows its digits."""
-    out = folder / "lenet5.safetensors"
-    train("lenet5", "digits", out, params={"epochs": 20, "batch": 32})
+    out = folder / f"lenet5-{seed}.safetensors"
+    train("lenet5", "digits", out, params={"epochs": 20, "batch": 32}, seed=seed, device="cpu")
     return f"lenet5@{out}"
 
 
