@@ -6,6 +6,8 @@
     python benchmarks/costs.py growth      # a campaign by its number of seeds
     python benchmarks/costs.py models --device cuda   # rates and memory by net, and a campaign of ImageNet's size
 
+``--into docs/explanation/scale.md`` puts the table into that page, where the tables are never typed.
+
 Passes are counted where they are made: every batch that goes through a classifier, forwards, backwards from its
 answer, and once more through its backward pass (a double backward). All but ``models`` is counts, the same on every
 machine; they are taken on digits with a LeNet-5 that is trained first. ``models`` takes nets with random weights and
@@ -13,13 +15,15 @@ random images: rates do not depend on them, how many failures are found does.
 """
 
 import argparse
+import io
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from unittest import mock
 
 import torch
@@ -217,8 +221,10 @@ def _ball(suite: str, eps: str) -> dict[str, str]:
     if suite not in names("attack"):
         return {"eps": eps}
     defaults = {p.name: p.default for p in lookup("attack", suite)[0].parameters}
-    norm = {"norm": defaults["norm"].strip("'")} if defaults.get("norm") else {}
-    return norm | ({"eps": eps} if "eps" in defaults and defaults["eps"] is None else {})
+    norm = defaults.get("norm")
+    return ({"norm": norm.strip("'")} if norm else {}) | (
+        {"eps": eps} if "eps" in defaults and defaults["eps"] is None else {}
+    )
 
 
 def of_training(given: argparse.Namespace, folder: Path) -> None:
@@ -333,7 +339,7 @@ def of_models(given: argparse.Namespace, folder: Path) -> None:
     measured: dict[str, Rates] = {}
 
     def rows() -> Iterator[Sequence[str]]:
-        for name in given.models:
+        for name in given.models or [name for name in SIZES if given.device == "cuda" or name != "resnet50"]:
             text, usual = SIZES[name]
             lanes = given.lanes or usual[given.device]
             data = images(text, min(4 * lanes, 65536))
@@ -374,6 +380,29 @@ def foretold(found: Rates, size: int) -> None:
     print(f"{found.steps * minutes * 60 / seeds:.0f} a seed")
 
 
+class Printed(io.StringIO):
+    """Keeps what is printed, and shows it."""
+
+    def __init__(self, shown: TextIO) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def write(self, text: str) -> int:
+        self.shown.write(text)
+        self.shown.flush()
+        return super().write(text)
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """The text between the marks of that name."""
+    begin, end = f"<!-- costs: {name} -->", f"<!-- end: {name} -->"
+    before, there, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (there and ends):
+        raise SystemExit(f"{page} has no {begin} … {end}")
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
@@ -391,12 +420,19 @@ def main() -> None:
         part.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     verbs.choices["growth"].add_argument("--seeds", type=int, default=512, help="images of the smallest campaign")
     part = verbs.choices["models"]
-    part.add_argument("--models", nargs="+", choices=list(SIZES), default=list(SIZES))
+    part.add_argument("--models", nargs="+", choices=list(SIZES), help="on a CPU all but resnet50, which takes minutes")
     part.add_argument("--lanes", type=int, default=0, help="for all nets; each has its own number otherwise")
     part.add_argument("--seconds", type=float, default=12.0, help="of fuzzing each net; half of it of bare passes")
+    for name, part in verbs.choices.items():
+        part.add_argument("--into", type=Path, help="a page with the marks of this table, which is put between them")
+        part.set_defaults(name=name)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    printed = Printed(sys.stdout)
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(printed):
         given.work(given, Path(folder))
+    if given.into is not None:
+        name = f"{given.name} {given.device}" if "device" in given else given.name
+        put(given.into, name, printed.getvalue())
 
 
 if __name__ == "__main__":
