@@ -11,7 +11,7 @@
 Passes are counted where they are made: every batch that goes through a classifier, forwards, backwards from its
 answer, and once more through its backward pass (a double backward). All but ``models`` is counts, the same on every
 machine; they are taken on digits with a LeNet-5 that is trained first. ``models`` takes nets with random weights and
-random images: rates do not depend on them, how many failures are found does.
+random images, in which few failures are found: what commits take is hardly in their rates.
 """
 
 import argparse
@@ -127,8 +127,8 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def told(value: float) -> str:
-    """Three digits; nothing where there is nothing."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}" if value else "0"
+    """Three digits, or all of a large number."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 class Campaigned(NamedTuple):
@@ -269,11 +269,12 @@ def of_growth(given: argparse.Namespace, folder: Path) -> None:
 
 
 class Rates(NamedTuple):
-    """Of one net: images a second of bare passes, steps a second of fuzzing, and bytes a lane."""
+    """Of one net: images a second of bare passes, steps and failures a second of fuzzing, and bytes a lane."""
 
     forward: float
     gradient: float
     steps: float
+    failures: float
     curvature: str
     kept: int
     peak: float
@@ -330,7 +331,8 @@ def rates(net: nn.Module, data: Data, lanes: int, given: argparse.Namespace, fol
         )
     peak = (torch.cuda.max_memory_allocated() - kept["before"]) / lanes if cuda else float("nan")
     way = next(store.read(found.run).commits("look")).meta["curvature"]
-    return Rates(*bare, found.gradient_steps / found.seconds, way, kept["lane"], peak)
+    steps, failures = found.gradient_steps / found.seconds, found.failures / found.seconds
+    return Rates(*bare, steps, failures, way, kept["lane"], peak)
 
 
 def of_models(given: argparse.Namespace, folder: Path) -> None:
@@ -358,13 +360,14 @@ def of_models(given: argparse.Namespace, folder: Path) -> None:
                 str(lanes),
                 *(f"{speed:.0f}" for speed in speeds),
                 f"{found.steps / found.gradient:.2f}",
+                told(found.failures),
                 found.curvature,
                 f"{found.kept / 1e6:.3f}",
                 f"{found.peak / 1e6:.2f}" if found.peak == found.peak else "",
             ]
 
     heads = ["net", "million weights", "GFLOP a pass", "lanes", "forward/s", "gradients/s", "steps/s", "of gradients"]
-    markdown([*heads, "curvature", "MB a lane, kept", "MB a lane, at most"], rows())
+    markdown([*heads, "failures/s", "curvature", "MB a lane, kept", "MB a lane, at most"], rows())
     if "resnet50" in measured:
         foretold(measured["resnet50"], 3 * 224 * 224 * 4)
 

@@ -3,7 +3,7 @@
     python benchmarks/scale.py fuzz [--workers 1 2] [--seeds 16384] [--weak]
     python benchmarks/scale.py evaluate [--suite standard] [--images 2048] [--weak]
     python benchmarks/scale.py train [--model resnet20] [--trainer plain] [--weak]
-    python benchmarks/scale.py fuzz --device cuda --lanes 256 1024 4096 16384 --weak
+    python benchmarks/scale.py fuzz --device cuda --lanes 256 1024 4096 16384 --seeds 1024 --weak
 
 Strong scaling is the same work for all; with ``--weak`` each worker brings work of its own, and the ideal is the same
 time for all. Work is a number of seeds, each worked once, and not a number of cases: a budget of cases ends inside what
@@ -204,7 +204,12 @@ def parser_of() -> argparse.ArgumentParser:
         return part
 
     of = "digits, or random(3x32x32)"
-    fuzzing = {"data": ("digits", of), "recipe": ("robot", ""), "seeds": (16384, "of one worker"), "unit": (UNIT, "")}
+    fuzzing = {
+        "data": ("digits", of),
+        "recipe": ("robot", ""),
+        "seeds": (16384, "of one worker, or of the fewest lanes"),
+        "unit": (UNIT, ""),
+    }
     verb("fuzz", fuzzed, "cases", {**fuzzing, "curvature": ("double", "how slopes are taken")})
     block = {"images": (2048, "of one worker"), "batch": (256, "images a block"), "eps": ("0.1", "")}
     verb("evaluate", evaluated, "images", {"data": ("digits", of), "suite": ("standard", ""), **block})
