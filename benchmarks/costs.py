@@ -379,7 +379,7 @@ def foretold(found: Rates, size: int) -> None:
     print(f"\n{seeds} seeds, ResNet-50, one such device; the seeds take {held}\n")
     cells = ([str(n), f"{seeds * n / 1e6:.1f}", f"{seeds * n / found.steps / 60:.0f}"] for n in CASES_A_SEED)
     markdown(["cases a seed", "million cases", "minutes"], cells)
-    print(f"\n{minutes} minutes are {found.steps * minutes * 60 / 1e6:.0f} million cases, ", end="")
+    print(f"\n{minutes} minutes are {told(found.steps * minutes * 60 / 1e6)} million cases, ", end="")
     print(f"{found.steps * minutes * 60 / seeds:.0f} a seed")
 
 
