@@ -8,7 +8,7 @@ PEERS  := torchattacks foolbox adversarial-robustness-toolbox pyautoattack
 PEERS  += eagerpy GitPython gitdb smmap six tqdm requests urllib3 idna certifi charset-normalizer setuptools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-extras docs lint faults faults-ray audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-report bench-scale bench-fuzzers papers clean
+.PHONY: help setup demo test test-extras docs lint faults faults-ray audit protections reference bench-attacks bench-autoattack bench-accuracy bench-coverage bench-report bench-scale bench-costs bench-fuzzers papers clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -79,9 +79,12 @@ bench-coverage: $(READY) ## a pass with coverage against the bare one, and the t
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/surprise.py
 
-bench-scale: $(VENV)/.extras ## fuzzing and training with one process, one worker and two: set MODEL, say lenet5@d.safetensors
-	$(BIN)/python benchmarks/scale.py fuzz --model $(MODEL)
-	$(BIN)/python benchmarks/scale_train.py
+bench-scale: $(VENV)/.extras ## fuzzing, evaluation and training with one process, one worker and two, strong and weak (half an hour)
+	for verb in fuzz evaluate train; do for kind in '' --weak; do $(BIN)/python benchmarks/scale.py $$verb $$kind || exit 1; done; done
+
+bench-costs: $(READY) ## the tables of docs/explanation/scale.md: passes, bytes, rates (ten minutes; GPU=1 for those of the GPU)
+	for verb in $(if $(GPU),'models --device cuda',fuzz 'evaluate --seeds 64' train growth models); do \
+	  $(BIN)/python benchmarks/costs.py $$verb --into docs/explanation/scale.md || exit 1; done
 
 bench-report: $(VENV)/.extras ## a report of 5 000 failures: seconds to write it, to open it in Chromium, to turn a page
 	$(BIN)/python benchmarks/report.py
