@@ -112,10 +112,10 @@ class Objects:
         told = self._tried("look at", fs.info, self._key(name), tries=tries, missing=None)
         return None if told is None or told.get("type") == "directory" else _stamp(told)
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, *, tries: int = TRIES) -> bytes | None:
         """The content of an object, None where there is none."""
         fs, _ = self._place
-        content: bytes | None = self._tried("read", fs.cat_file, self._key(name), missing=None)
+        content: bytes | None = self._tried("read", fs.cat_file, self._key(name), tries=tries, missing=None)
         return content
 
     def get(self, name: str, path: Path) -> bool:
