@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from assay.core.cases import Cases
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.stages.trainers.loop import State, Task, Unwatched, fit
 from assay.stages.trainers.plan import Plan
@@ -95,3 +96,26 @@ def leave(rank: int, folder: str) -> None:
     except PeerLost:
         Path(folder, "heard").touch()
         os._exit(0)  # threads of a broken group do not end by themselves
+
+
+def disagree(rank: int, folder: str) -> None:
+    """Each rank's net has its own number of weights; each says what it hears."""
+    distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    net = nn.Linear(4, 3 + rank)
+    try:
+        Ranks(rank, 2).average(list(net.parameters()), torch.zeros(()), 0.5)
+    except UsageError as error:
+        Path(folder, f"{rank}.txt").write_text(str(error))
+    distributed.destroy_process_group()
+
+
+def disagree_on_buffers(rank: int, folder: str) -> None:
+    """The same of what is levelled at the end of an epoch."""
+    distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    net = Net()
+    net.register_buffer("seen", torch.zeros(100 * (1 + rank)))
+    try:
+        Ranks(rank, 2).level(net)
+    except UsageError as error:
+        Path(folder, f"{rank}.txt").write_text(str(error))
+    distributed.destroy_process_group()
