@@ -76,7 +76,9 @@ def test_one_worker_gives_the_bytes_of_one_process_and_says_how_it_is_done() -> 
     assert without[0] == without[1]
     assert not Path("there.state.safetensors").exists()
     assert [numbers["epoch"] for numbers in told if "val_loss" in numbers] == [1, 2, 3, 4]
-    assert told[-1]["workers"] == {"workers": 1, "wanted": 1, "lost": 0}
+    workers = [numbers["workers"] for numbers in told if "workers" in numbers]
+    assert {"workers": 1, "wanted": 1, "lost": 0} in workers  # a busy machine may hear nothing of it for seconds
+    assert all((state["wanted"], state["lost"]) == (1, 0) for state in workers)
 
 
 @pytest.mark.usefixtures("cluster")
