@@ -11,6 +11,7 @@ import assay
 from assay.cli import run
 from assay.core.errors import UsageError
 from assay.engines.cluster import Cluster, connected
+from ray_workers import Worked
 from small import MODEL, committed, prepare
 
 DYING = """
@@ -37,10 +38,16 @@ def _cluster() -> Iterator[None]:
         yield
 
 
-def test_runs_are_the_same_bytes_for_any_number_of_workers(tmp_path: Path) -> None:
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> Worked:
+    return Worked(monkeypatch)
+
+
+def test_runs_are_the_same_bytes_for_any_number_of_workers(tmp_path: Path, worked: Worked) -> None:
     prepare(tmp_path, seeds=60)
     how: dict[str, Any] = {"suite": "fast", "eps": 0.1, "batch": 8, "deterministic": True}
     here = assay.evaluate(MODEL, "seeds.npz", **how, save="here")
+    assert worked.take() == (0, 0)
     for workers in (1, 2, 4):
         there = assay.evaluate(MODEL, "seeds.npz", **how, save=f"on{workers}", ray="local", workers=workers)
         assert there.accuracy("worst") == here.accuracy("worst")
@@ -48,6 +55,9 @@ def test_runs_are_the_same_bytes_for_any_number_of_workers(tmp_path: Path) -> No
         assert committed(tmp_path / "runs" / f"on{workers}") == committed(tmp_path / "runs" / "here")
         stats = json.loads((tmp_path / "runs" / f"on{workers}" / "stats.json").read_text())
         assert stats["workers"]["wanted"] == workers
+        jobs, actors = worked.take()
+        assert jobs == 8, "all blocks of eight, the last of four"
+        assert 1 <= actors <= workers
 
 
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -80,14 +90,15 @@ def test_workers_need_ray(tmp_path: Path) -> None:
         assay.evaluate(MODEL, "seeds.npz", eps=0.1, workers=2)
 
 
-def test_coverage_and_surprise_are_merged_to_the_same(digits_model: str) -> None:
+def test_coverage_and_surprise_are_merged_to_the_same(digits_model: str, worked: Worked) -> None:
     how: dict[str, Any] = {"by": CRITERIA, "batch": 16, "deterministic": True}
     here = assay.coverage(digits_model, "digits/test[:150]", **how)
     there = assay.coverage(digits_model, "digits/test[:150]", **how, ray="local", workers=2)
     assert there.to_json() == here.to_json()
+    assert worked.take()[0] == 5, "parts of 32 inputs"
 
 
-def test_orders_are_the_same(digits_model: str) -> None:
+def test_orders_are_the_same(digits_model: str, worked: Worked) -> None:
     how: dict[str, Any] = {"by": "gini,fol,dsa,cam(criterion=nbc)", "deterministic": True}
     here = assay.prioritise(digits_model, "digits/train[:1100]", **how)
     there = assay.prioritise(digits_model, "digits/train[:1100]", **how, ray="local", workers=2)
@@ -96,3 +107,4 @@ def test_orders_are_the_same(digits_model: str) -> None:
         assert other.order is not None
         assert own.order.tolist() == other.order.tolist(), own.by
         assert own.measures == other.measures
+    assert worked.take()[0] == 3, "parts of 512 inputs, or fewer"

@@ -12,6 +12,7 @@ import assay
 from assay.cli import run as command
 from assay.core.errors import UsageError
 from assay.engines.cluster import Cluster, connected
+from ray_workers import Worked
 from small import CAMPAIGN, MODEL, committed, fuzz, prepare
 
 HERE_AND_THERE: tuple[tuple[str, dict[str, Any]], ...] = (("here", {}), ("there", {"ray": "local", "workers": 2}))
@@ -23,6 +24,11 @@ def _cluster() -> Iterator[None]:
     """One for all tests: what ``--ray`` starts otherwise takes seconds each time."""
     with connected(Cluster("local", 4)):
         yield
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> Worked:
+    return Worked(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +55,13 @@ def stats(name: str) -> Any:
     return json.loads((Path("runs") / name / "stats.json").read_text())
 
 
-def test_robot_is_the_same_bytes_for_any_number_of_workers_and_ends_at_the_same_case(digits_model: str) -> None:
+def test_robot_is_the_same_bytes_for_any_number_of_workers_and_ends_at_the_same_case(
+    digits_model: str, worked: Worked
+) -> None:
     how: dict[str, Any] = {"cases": 700, "unit": 8, "changes": {"schedule.steps": 30}, "deterministic": True}
     here = assay.fuzz("robot", digits_model, "digits/train[:64]", run="here", **how)
     assert here.failures
+    assert worked.take() == (0, 0)
     for workers in (1, 2, 4):
         found = assay.fuzz(
             "robot", digits_model, "digits/train[:64]", run=f"on{workers}", ray="local", workers=workers, **how
@@ -61,16 +70,20 @@ def test_robot_is_the_same_bytes_for_any_number_of_workers_and_ends_at_the_same_
         assert (found.cases, found.failures, found.complete) == (here.cases, here.failures, True)
         told = stats(f"on{workers}")["workers"]
         assert (told["wanted"], told["lost"]) == (workers, 0)
+        jobs, actors = worked.take()
+        assert jobs >= units(f"on{workers}") > 0, "every unit that was committed came from a worker"
+        assert 1 <= actors <= workers
     assert 700 <= here.cases < 700 + 30, "the budget ends inside a unit"
 
 
-def test_a_recipe_that_learns_is_the_same_bytes_for_any_number_of_workers(tmp_path: Path) -> None:
+def test_a_recipe_that_learns_is_the_same_bytes_for_any_number_of_workers(tmp_path: Path, worked: Worked) -> None:
     prepare(tmp_path, CAMPAIGN, seeds=60)
     assert command(fuzz("here", "--deterministic", "--cases", "400")) == 0
     for workers in ("1", "2", "4"):
         ray = ["--deterministic", "--cases", "400", "--ray", "--workers", workers]
         assert command(fuzz(f"on{workers}", *ray)) == 0
         same("here", f"on{workers}")
+        assert worked.take()[0] >= units(f"on{workers}") > 0
     assert _journal("here")[0]["identity"]["run"]["wave"] == 4
 
 
@@ -84,11 +97,14 @@ def test_a_recipe_that_learns_is_the_same_bytes_for_any_number_of_workers(tmp_pa
     ],
     ids=["noise", "adapt", "nlc", "cc"],
 )
-def test_other_recipes_are_the_same_bytes_too(recipe: str, more: dict[str, Any], digits_model: str) -> None:
+def test_other_recipes_are_the_same_bytes_too(
+    recipe: str, more: dict[str, Any], digits_model: str, worked: Worked
+) -> None:
     for name, where in HERE_AND_THERE:
         found = assay.fuzz(recipe, digits_model, "digits/train[:64]", run=name, deterministic=True, **more, **where)
         assert found.cases
     same("here", "there")
+    assert worked.take()[0] >= units("there") > 0
 
 
 def test_twinfuzz_with_both_of_its_models_is_the_same_bytes(digits_model: str, other_model: str) -> None:
@@ -120,6 +136,11 @@ def test_a_run_goes_on_from_inside_a_wave_here_or_there(tmp_path: Path) -> None:
     assert command(fuzz("parts", "--deterministic", "--cases", "220")) == 0
     assert command(fuzz("parts", "--deterministic", "--cases", "400", "--ray", "--workers", "2")) == 0
     same("whole", "parts")
+
+
+def units(name: str) -> int:
+    """How many units the run has committed."""
+    return len({line["unit"] for line in _journal(name) if "unit" in line})
 
 
 def _journal(name: str) -> list[Any]:

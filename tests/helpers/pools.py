@@ -10,8 +10,8 @@ from typing import Any
 class HerePool:
     wanted = 2
 
-    def __init__(self, worker: Any) -> None:
-        self.worker = worker
+    def __init__(self, worker: Any, log: list[Any]) -> None:
+        self.worker, self.log = worker, log
 
     def state(self) -> dict[str, int]:
         return {"workers": 1, "wanted": self.wanted, "lost": 0, "waiting": 0}
@@ -22,6 +22,7 @@ class HerePool:
                 return
             ((given, result),) = self.worker.step([(number, _sent(job))])
             assert given == number
+            self.log.append(job)
             yield job, _sent(result)
 
 
@@ -29,7 +30,13 @@ def _sent(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-@contextmanager
-def here(cluster: Any, make: Callable[[], Any], *, device: str, deterministic: bool) -> Iterator[HerePool]:
-    """In the place of ``assay.engines.pool.pool``."""
-    yield HerePool(copy.deepcopy(make)())  # a worker shares nothing with who started it
+class Pools:
+    """Keeps which jobs workers did: results alone do not show that they did any."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    @contextmanager
+    def here(self, cluster: Any, make: Callable[[], Any], *, device: str, deterministic: bool) -> Iterator[HerePool]:
+        """In the place of ``assay.engines.pool.pool``."""
+        yield HerePool(copy.deepcopy(make)(), self.jobs)  # a worker shares nothing with who started it

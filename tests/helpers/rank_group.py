@@ -1,6 +1,7 @@
 """Processes of a group that trains together, for tests: started anew, they import this file by its name."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from assay.core.cases import Cases
+from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.stages.trainers.loop import State, Task, Unwatched, fit
 from assay.stages.trainers.plan import Plan
@@ -95,3 +97,21 @@ def leave(rank: int, folder: str) -> None:
     except PeerLost:
         Path(folder, "heard").touch()
         os._exit(0)  # threads of a broken group do not end by themselves
+
+
+def disagree(rank: int, folder: str) -> None:
+    """Each rank's net has its own number of weights, and then of buffers; each says what it hears."""
+    distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    ranks, net = Ranks(rank, 2), Net()
+    net.register_buffer("seen", torch.zeros(100 * (1 + rank)))
+    wide = list(nn.Linear(4, 3 + rank).parameters())
+    shared: dict[str, Callable[[], object]] = {
+        "weights": lambda: ranks.average(wide, torch.zeros(()), 0.5),
+        "buffers": lambda: ranks.level(net),
+    }
+    for what, together_do in shared.items():
+        try:
+            together_do()
+        except UsageError as error:
+            Path(folder, f"{what}-{rank}.txt").write_text(str(error))
+    distributed.destroy_process_group()

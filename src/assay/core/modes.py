@@ -1,9 +1,10 @@
 """Borrowing a module: evaluation mode without weight gradients, and back exactly as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 @contextmanager
@@ -34,3 +35,29 @@ def eval_mode(module: nn.Module) -> Iterator[nn.Module]:
             m._buffers.update(own)
         for buffer, content in contents:
             buffer.data.copy_(content)
+
+
+def changed_by(module: nn.Module, call: Callable[[], object]) -> bool:
+    """Whether a call changes a tensor that the module holds: writes, replaces or adds a buffer, a weight or another."""
+    before = _held(module)
+    versions = {place: tensor._version for place, tensor in before.items()}
+    contents = {
+        place: tensor.detach().clone() for place, tensor in before.items() if not isinstance(tensor, nn.Parameter)
+    }
+    call()
+    after = _held(module)
+    return after.keys() != before.keys() or any(
+        tensor is not before[place]
+        or tensor._version != versions[place]
+        or (place in contents and not torch.equal(tensor, contents[place]))  # see above: not all who write say so
+        for place, tensor in after.items()
+    )
+
+
+def _held(module: nn.Module) -> dict[tuple[int, str], Tensor]:
+    return {
+        (number, name): value
+        for number, part in enumerate(module.modules())
+        for name, value in (*part._buffers.items(), *part._parameters.items(), *vars(part).items())
+        if isinstance(value, Tensor)
+    }

@@ -89,6 +89,8 @@ class Objects:
             raise UsageError(f"{scheme}:// cannot be used here: {error}; pip install 'assay[cloud]'") from error
         except ValueError as error:  # a protocol that fsspec does not know
             raise UsageError(f"{self.url} cannot be used: {_first_line(error)}") from error
+        if hasattr(found[0], "retries"):  # s3fs asks five times by itself, besides what it stands on
+            found[0].retries = 1
         return found[0], str(found[1]).rstrip("/")
 
     def __truediv__(self, name: str) -> "Objects":
@@ -112,10 +114,10 @@ class Objects:
         told = self._tried("look at", fs.info, self._key(name), tries=tries, missing=None)
         return None if told is None or told.get("type") == "directory" else _stamp(told)
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, *, tries: int = TRIES) -> bytes | None:
         """The content of an object, None where there is none."""
         fs, _ = self._place
-        content: bytes | None = self._tried("read", fs.cat_file, self._key(name), missing=None)
+        content: bytes | None = self._tried("read", fs.cat_file, self._key(name), tries=tries, missing=None)
         return content
 
     def get(self, name: str, path: Path) -> bool:
@@ -176,6 +178,8 @@ class Objects:
                 raise UsageError(f"cannot {verb} {self.url}: {_first_line(error)}") from error
             except Exception as error:  # each package raises its own, and so does what it stands on
                 _refuse_for_good(verb, self.url, error)
+                if options.get("mode") == "create" and _is_412(error):
+                    raise FileExistsError(f"{self.url}: {_first_line(error)}") from error
                 if attempt == tries:
                     reason = f"{type(error).__name__}: {_first_line(error)}"
                     raise StorageError(
@@ -212,6 +216,19 @@ def _refuse_for_good(verb: str, url: str, error: Exception) -> None:
         ) from error
     if isinstance(error, PermissionError):
         raise UsageError(f"cannot {verb} {url}: access was refused ({_first_line(error)})") from error
+
+
+def _is_412(error: Exception) -> bool:
+    """Whether the store said that its condition was not met: of a write where there is none, that there is one.
+
+    S3's answer names the condition, by which s3fs knows it; those of MinIO and others do not. Google's is a code.
+    """
+    for told in (error, error.__cause__):
+        answer = getattr(told, "response", None)
+        code = answer.get("Error", {}).get("Code") if isinstance(answer, Mapping) else getattr(told, "code", None)
+        if str(code) in ("PreconditionFailed", "412"):
+            return True
+    return False
 
 
 def _first_line(error: Exception) -> str:

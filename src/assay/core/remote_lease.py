@@ -1,7 +1,8 @@
 """One writer per run in an object store: a lease in numbered objects, the highest of which is the writer's.
 
 Taking the lease is creating the next number where there is none, which one of several can do. The holder renews its
-object; one that was not renewed for ``FOREIGN_SECONDS`` is passed over, as a lock file of another host is.
+object; one that was not renewed for ``FOREIGN_SECONDS`` is passed over, as a lock file of another host is. Numbers come
+again after a run that came to nothing, so a holder knows its object by what it wrote there, not by the number.
 """
 
 import json
@@ -19,6 +20,8 @@ FOLDER = "LOCK"
 BEAT_SECONDS = FOREIGN_SECONDS / 10
 _SURE_SECONDS = BEAT_SECONDS / 2  # a lease confirmed no longer ago is not looked at again before a commit
 _TURNS = 20  # others who took and gave back the lease while we looked
+# It goes on while the machine sleeps. Elsewhere than on Linux, where it has no name of its own, the other one does so.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Lease:
@@ -45,7 +48,10 @@ class Lease:
             if self._lives(told):
                 raise self._in_use(told)
             if self.objects.create(_name(last + 1), self._signed()):
-                self.number, self._confirmed = last + 1, time.monotonic()
+                self.number, self._confirmed = last + 1, _now()
+                if not {*numbers, self.number}.issuperset(self._numbers()):
+                    self.withdraw()  # the last one is gone, and another began with 1: both see it, and look again
+                    continue
                 for number in numbers:
                     self.objects.delete(_name(number))
                 return
@@ -62,27 +68,26 @@ class Lease:
 
     def is_due(self) -> bool:
         """Whether it is time to renew."""
-        return time.monotonic() - self._confirmed >= BEAT_SECONDS
+        return _now() - self._confirmed >= BEAT_SECONDS
 
     def renew(self) -> None:
         """Show that the holder lives, if it still holds."""
-        self.is_lost = self.is_lost or max(self._numbers(tries=1), default=0) > self.number
+        self.is_lost = self.is_lost or not self._holds(tries=1)
         if not self.is_lost:
             self.objects.put(_name(self.number), self._signed(), tries=1)
-            self._confirmed = time.monotonic()
+            self._confirmed = _now()
 
     def confirm(self, *, now: bool = False) -> None:
         """Stop a writer whose lease another one has taken over, as it may after a sleep."""
-        if not self.is_lost and not now and time.monotonic() - self._confirmed < _SURE_SECONDS:
+        if not self.is_lost and not now and _now() - self._confirmed < _SURE_SECONDS:
             return
-        last = max(self._numbers(), default=0)
-        if self.is_lost or last > self.number:
-            raise self.lost(self._told(last) or {})
-        self._confirmed = time.monotonic()
+        if self.is_lost or not self._holds():
+            raise self.lost()
+        self._confirmed = _now()
 
     def release(self) -> None:
         """Give the lease back, if it is still ours."""
-        if self.number and max(self._numbers(tries=1), default=0) == self.number:
+        if self.number and self._holds(tries=1):
             self.objects.put(_name(self.number), self._signed(released=True), tries=1)
         self.number = 0
 
@@ -91,21 +96,25 @@ class Lease:
         self.objects.delete(_name(self.number))
         self.number = 0
 
-    def lost(self, told: dict[str, Any] | None = None) -> StorageError:
+    def lost(self) -> StorageError:
         """What a writer is told that finds another one at work."""
         self.is_lost = True
-        told = told if told is not None else self._told(max(self._numbers(), default=0)) or {}
+        told = self._told(max(self._numbers(), default=0)) or {}
         return StorageError(
             f"{_who(told)} writes to {self.objects.url} now: this command was silent for too long, or ran beside it; "
             "what was committed is kept, the same command goes on from there once that one has ended"
         )
 
+    def _holds(self, **options: int) -> bool:
+        last = max(self._numbers(**options), default=0)
+        return last == self.number and (self._told(last, **options) or {}).get("token") == self.token
+
     def _numbers(self, **options: int) -> list[int]:
         names = (name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in self.objects.all(FOLDER, **options))
         return [int(name) for name in names if name.isdecimal()]
 
-    def _told(self, number: int) -> dict[str, Any] | None:
-        content = self.objects.read(_name(number))
+    def _told(self, number: int, **options: int) -> dict[str, Any] | None:
+        content = self.objects.read(_name(number), **options)
         if content is None:
             return None
         try:
@@ -138,5 +147,9 @@ def _name(number: int) -> str:
     return f"{FOLDER}/{number:06d}.json"
 
 
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
 def _who(told: dict[str, Any]) -> str:
-    return f"process {told.get('pid', '?')} on {told.get('host', '?')}"
+    return "somebody else" if "pid" not in told else f"process {told.get('pid', '?')} on {told.get('host', '?')}"

@@ -192,14 +192,16 @@ class Mirror:
                     lease.renew()
                 if lease.is_lost:  # the next commit will say so
                     return
-                self._sweep()
+                self._sweep(lease)
             except (StorageError, UsageError, OSError) as error:
                 if not self._warned:
                     _logger.warning("%s: what stands beside the commits is late (%s)", self.objects.url, error)
                 self._warned = True
 
-    def _sweep(self) -> None:
+    def _sweep(self, lease: Lease) -> None:
         for name, path in local_files(self.folder):
+            if lease.is_due():  # many files take long, and the machine may have slept between two of them
+                return
             if is_strict(name) or time.monotonic() < self._next.get(name, 0.0):
                 continue
             try:

@@ -18,7 +18,7 @@ from assay.core import deadline
 from assay.core.allocator import few_kernels
 from assay.core.errors import AssayError, UsageError
 from assay.core.extras import needed
-from assay.engines.cluster import LOCAL, Cluster, cpus_here
+from assay.engines.cluster import Cluster, cpus_here, wanted
 from assay.engines.session import session
 
 log = logging.getLogger("assay")
@@ -124,9 +124,9 @@ class RayHands:
     """How a pool starts actors on Ray and hears of them."""
 
     def __init__(self, cluster: Cluster, make: Callable[[], Worker[Any, Any]], *, device: str, deterministic: bool):
-        self._ray, self._cluster = needed("ray", "ray", "--ray"), cluster
+        self._ray = needed("ray", "ray", "--ray")
         gpus = 0.0 if not device.startswith("cuda") else cluster.gpu_share or 1.0
-        self.wanted = cluster.workers or self._free(gpus)
+        self.wanted = wanted(cluster, gpus)
         nodes = max(1, sum(bool(node["Alive"]) for node in self._ray.nodes()))
         threads = max(1, cpus_here() // -(-self.wanted // nodes))
         if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit():  # Ray's workers have one of their own
@@ -135,16 +135,9 @@ class RayHands:
         self._make = self._put(make)
         self._kind = self._ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Actor)
 
-    def _free(self, gpus: float) -> int:
-        # What the pool before has just given back may not be counted as free yet; a local cluster is all ours.
-        local = self._cluster.address == LOCAL
-        have = self._ray.cluster_resources() if local else self._ray.available_resources()
-        cpus = have.get("CPU", 0)
-        return max(1, int(min(cpus, have.get("GPU", 0) / gpus) if gpus else cpus))
-
     def _put(self, make: Callable[[], Worker[Any, Any]]) -> Any:
         """What all workers begin with, stored once; what a user's file brought goes with it, as it cannot be found."""
-        for module in _user_modules():
+        for module in user_modules():
             self._ray.cloudpickle.register_pickle_by_value(module)
         try:
             return self._ray.put(make)
@@ -188,7 +181,7 @@ def _first_line(error: Exception) -> str:
     return first.strip().rstrip(".:")
 
 
-def _user_modules() -> list[Any]:
+def user_modules() -> list[Any]:
     """The modules that users' files made, and those beside them that they imported."""
     named = {name: module for name, module in sys.modules.items() if name.startswith(USER_MODULE)}
     folders = {Path(str(module.__file__)).parent for module in named.values()}

@@ -9,7 +9,7 @@ from assay.core import store
 from assay.core.cases import Cases
 from assay.core.errors import OutOfMemory, UsageError, is_out_of_memory
 from assay.core.losses import log_odds
-from assay.engines.cluster import Cluster
+from assay.engines.cluster import Cluster, room
 from assay.subjects.asked import Asked
 from assay.subjects.target import Target
 
@@ -42,8 +42,10 @@ def size_for(
     """Cases a block of an evaluation: few enough for commits, for a limit of time, for every worker to have some."""
     most, share = MOST if save is None and not timed else KEPT, 1.0
     if cluster is not None:
-        most = min(most, max(LEAST, -(-len(cases) // (cluster.workers or 1))))
         share = cluster.gpu_share or 1.0
+        sized = batch == AUTO and target.device.type == "cuda"  # else nobody asks how many there are
+        workers = cluster.workers or (room(cluster, share) if sized else 0) or 1
+        most = min(most, max(LEAST, -(-len(cases) // workers)))
     return block_size(batch, target, cases, kept=kept_size(save, fresh=fresh), fixed=fixed, most=most, share=share)
 
 

@@ -33,7 +33,7 @@ from assay.engines.parents import Parents
 from assay.engines.pool import pool
 from assay.engines.preparing import scores_of_seeds, try_mutator
 from assay.engines.seeding import seeding, seeds_of
-from assay.engines.stability import KIND, stability, stability_of
+from assay.engines.stability import KIND, keeps_still, stability, stability_of
 from assay.engines.stop import Stopper
 from assay.engines.trouble import Trouble
 from assay.engines.unit import Unit
@@ -113,11 +113,17 @@ class Campaign:
         once_more(
             lambda: self._learn_seeds(known=known), "before the first case", lambda: self.guidance.back_to(before)
         )
-        judge = Judge(self.bench, self.stages, confirm, isinstance(self.search.target, Hurried))
+        judge = Judge(self.bench, self.stages, confirm, isinstance(self.search.target, Hurried), self._still())
         self.commits = Commits(self.folder, self.bench, self.stages, self.guidance, self.seeds, self.parents, judge)
         rules, held = rules_of(self.stages), (self.waves, self.trouble, self.parents)
         self.units = UnitList(self.folder, len(self.seeds), self.unit, rules, self.rng, *held)
         return True
+
+    def _still(self) -> bool:
+        """Whether the nets may be asked beside a search under way; on a CPU nothing is."""
+        nets = (self.bench.target, *self.bench.roles.values())
+        on_gpu = any(net.device.type == "cuda" for net in nets)
+        return not on_gpu or not len(self.seeds) or keeps_still(nets, self.seeds.x[:2])
 
     def _learn_seeds(self, *, known: bool) -> None:
         """What a pool or a fitted mutator has to know of the seeds."""

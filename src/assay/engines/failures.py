@@ -24,9 +24,16 @@ STORED = ("pred", "step", "cycle", "kind")
 SOMETIMES = ("others_pred", MINED, "failed", "asked", "confidence")
 
 
-@beside
-def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tuple[Cases, Cases]:
-    """Failures that fail again when asked anew, as often as they must, and those that do not (flaky)."""
+def checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm, *, still: bool = True) -> tuple[Cases, Cases]:
+    """Failures that fail again when asked anew, as often as they must, and those that do not (flaky).
+
+    Asked beside what the GPU does already, unless the nets do not keep ``still`` when they are asked.
+    """
+    work = beside(_checked) if still else _checked
+    return work(bench, stages, found, confirm)
+
+
+def _checked(bench: Bench, stages: Stages, found: Cases, confirm: Confirm) -> tuple[Cases, Cases]:
     again = found.drop("pred").to(bench.target.device)
     if confirm.alone:
         bench = replace(bench, chunks=Chunks(1))

@@ -6,7 +6,6 @@ Workers write nothing. A group that lost a worker goes on from the last epoch th
 
 import copy
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from assay.core.extras import needed
 from assay.core.precision import halved
 from assay.core.randomness import Stream
 from assay.core.registry import Bound
-from assay.engines.actors import _user_modules
-from assay.engines.cluster import Cluster, connected
+from assay.engines.actors import user_modules
+from assay.engines.cluster import WAIT, Cluster, connected, patience, wanted
 from assay.engines.desk import Failure, Told
 from assay.engines.office import Office
 from assay.engines.pool import WAIT_SECONDS, NoWorkers
@@ -74,7 +73,7 @@ class _Group:
     def __init__(self, cluster: Cluster, job: Job, watch: Watch, *, gpu: bool) -> None:
         self.ray, self.watch, self.module = needed("ray", "ray", "--ray"), watch, job.module
         share = (cluster.gpu_share or 1.0) if gpu else 0.0
-        self.count = cluster.workers or _free(self.ray.available_resources(), share)
+        self.count = wanted(cluster, share, at_once=True)
         if self.count > 1 and _normalised(job.module):
             log.info(
                 "batch normalisation takes its statistics from each worker's part of a batch, so the net is not quite "
@@ -84,7 +83,7 @@ class _Group:
         self.place = (0 if state is None else len(state.log), 0.0)
         self.desk = self._desk(state)
         self.work = self.desk.train.remote([content], self.count, share)  # in a list, Ray hands on where it lies
-        self.wait = float(os.environ.get("ASSAY_RAY_WAIT", 2 * WAIT_SECONDS))  # a group takes longer than one worker
+        self.wait = patience(2 * WAIT_SECONDS)  # a group takes longer than one worker
         self.lost, self.heard, self.warned = 0, time.monotonic(), False
         self.room: Any = None
 
@@ -148,7 +147,7 @@ class _Group:
         elif now - self.heard >= self.wait:
             raise NoWorkers(
                 f"no worker for {self.wait:g} s, {self.count} were asked for; what was done is kept, the same command "
-                "goes on from the last epoch"
+                f"goes on from the last epoch; {WAIT}=SECONDS waits longer"
             )
         elif now - self.heard >= self.wait / 4 and not self.warned:
             self.warned = True
@@ -163,7 +162,7 @@ class _Group:
 
     def _put(self, job: Job) -> Any:
         """The job, stored once; what a user's file brought goes with it, as workers cannot find it."""
-        for module in _user_modules():
+        for module in user_modules():
             self.ray.cloudpickle.register_pickle_by_value(module)
         try:
             return self.ray.put(job)
@@ -198,12 +197,6 @@ class _Rate:
             return None
         since, before = self.first
         return (seen - before) / (now - since) if seen > before else None
-
-
-def _free(have: Mapping[str, float], share: float) -> int:
-    """How many workers a cluster has room for."""
-    cpus = have.get("CPU", 0)
-    return max(1, int(min(cpus, have.get("GPU", 0) / share) if share else cpus))
 
 
 def _normalised(net: nn.Module) -> bool:

@@ -27,6 +27,7 @@ class Judge:
     stages: Stages
     confirm: Confirm
     hurried: bool = False  # whether the search answers with shorter numbers than the model
+    still: bool = True  # whether no net changes when it is asked, so that it may be asked beside the search
 
     def __call__(self, units: Sequence[tuple[Unit, Tensor]]) -> list[Judged]:
         """The failures of those slots of each unit, asked again, all of them together: a slow model is asked once."""
@@ -35,7 +36,7 @@ class Judge:
         if not some:
             return [(None, None)] * len(units)
         every = Cases.cat([cases.note(of=torch.full_like(cases.origin, i)) for i, cases in some])
-        failing, flaky = checked(self.bench, self.stages, every, self.confirm)
+        failing, flaky = checked(self.bench, self.stages, every, self.confirm, still=self.still)
         if self.hurried:  # a failure of the search's shorter numbers is none of the model, and no change of its mind
             flaky = flaky[flaky.info["failed"] > 0] if "failed" in flaky.info else flaky[:0]
         if VULNERABLE in self.bench.roles:

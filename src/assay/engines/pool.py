@@ -6,7 +6,6 @@ deaths and their pace change nothing but the time.
 """
 
 import logging
-import os
 import statistics
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from typing import Any, Generic
 
 from assay.core.errors import AssayError, ModelFailed, UsageError
 from assay.engines.actors import Hands, Job, Lost, RayHands, Result, Worker
-from assay.engines.cluster import Cluster, connected
+from assay.engines.cluster import WAIT, Cluster, connected, patience
 from assay.subjects.asked import Asked
 
 __all__ = ["Job", "NoWorkers", "Pool", "Result", "Worker", "check_travels", "pool"]
@@ -266,14 +265,14 @@ class Pool(Generic[Job, Result]):
             return
         now = time.monotonic()
         self._alone_since = now if self._alone_since is None else self._alone_since
-        alone, most = now - self._alone_since, float(os.environ.get("ASSAY_RAY_WAIT", WAIT_SECONDS))
+        alone, most = now - self._alone_since, patience(WAIT_SECONDS)
         if alone >= min(QUIET_SECONDS, most / 2) and not self._warned:
             self._warned = True
             log.warning("no worker is there (%s); waiting for one for up to %g s", self._why, most)
         if alone >= most:
             raise NoWorkers(
                 f"no worker for {most:g} s ({self._why}); what was committed is kept, the same command goes on "
-                "from there"
+                f"from there; {WAIT}=SECONDS waits longer"
             )
 
 

@@ -2,13 +2,17 @@
 
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from assay.core.cases import Cases
+from assay.core.chunks import Chunks
 from assay.core.errors import ModelFailed, UsageError
+from assay.core.modes import changed_by
 from assay.core.randomness import Stream
 from assay.core.store import Store
 from assay.engines.checks.look import Facts, Look
@@ -17,7 +21,7 @@ from assay.engines.checks.outputs import RANDOMISED
 from assay.engines.evaluation import Share
 from assay.engines.once_more import once_more
 from assay.subjects.asked import Asked
-from assay.subjects.target import Target
+from assay.subjects.target import Target, answer
 
 log = logging.getLogger("assay")
 
@@ -80,6 +84,34 @@ def stability_of(folder: Store, target: Target, seeds: Cases, rng: Stream, asked
     for name in told["warnings"]:
         log.warning("%s: %s", name, words(told)[name])
     return replace(Confirm.parse(told["confirm"]), alone="batch_dependent" in told["warnings"])
+
+
+def keeps_still(targets: Iterable[Target], x: Tensor) -> bool:
+    """Whether no net changes when it is asked, so that it may be asked twice at the same time.
+
+    One that counts its calls or keeps a running mean may not: two streams of a GPU would write into each other's.
+    """
+    for target in targets:
+        net = _net(target)
+        if net is None:
+            continue
+        try:
+            with target.ready():
+                if changed_by(net, lambda target=target: answer(target, x, Chunks(len(x)))):  # type: ignore[misc]  # bound now
+                    return False
+        except ModelFailed:  # what it does to itself is not known
+            return False
+    return True
+
+
+def _net(target: object) -> nn.Module | None:
+    """The net of a target, or of the one that it stands before."""
+    while target is not None:
+        module = getattr(target, "module", None)
+        if isinstance(module, nn.Module):
+            return module
+        target = getattr(target, "target", None)
+    return None
 
 
 def stability(folder: Store) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """``--batch auto``: the arithmetic, with a memory that is made up."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -115,6 +117,32 @@ def test_commits_time_and_workers_bound_it(
     asked(cluster=Cluster("local", 8, 0.25))
     asked(cluster=Cluster("local", 1000))
     assert bounds == [(MOST, 1.0), (KEPT, 1.0), (KEPT, 1.0), (1250, 0.25), (LEAST, 1.0)]
+
+
+def test_workers_that_are_not_named_are_counted(
+    linear_target: Callable[..., ModuleTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def counted(cluster: Cluster, share: float) -> int:
+        asked.append(share)
+        return 8
+
+    monkeypatch.setattr("assay.engines.block_size.room", counted)
+    monkeypatch.setattr("assay.engines.block_size.block_size", lambda *_, most, **__: most)
+    many = Cases.of(torch.zeros(10_000, 1), torch.zeros(10_000, dtype=torch.int64))
+
+    def size(target: Any, batch: int | str, workers: int | None) -> int:
+        cluster = Cluster("local", workers, 0.25)
+        return size_for(batch, target, many, save=None, fresh=False, fixed=False, timed=False, cluster=cluster)
+
+    on_gpu = SimpleNamespace(device=torch.device("cuda"))
+    assert size(on_gpu, "auto", None) == 1250
+    assert asked == [0.25]
+    assert size(on_gpu, "auto", 2) == 5000
+    size(on_gpu, 64, None)
+    size(linear_target(), "auto", None)
+    assert asked == [0.25], "only where it matters"
 
 
 def test_a_run_that_is_continued_keeps_its_size(digits_model: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay.core.errors import UsageError
-from assay.engines.group import Gauged, _free
+from assay.engines.group import Gauged
 from assay.engines.rank import on_cpu
 from assay.engines.train import train
 from assay.outputs.screen import train_line
@@ -34,20 +34,6 @@ def test_without_ray_the_work_is_done_here_and_one_line_says_so(
 def test_workers_are_of_ray() -> None:
     with pytest.raises(UsageError, match="--workers and --gpu-share are of --ray"):
         train("lenet5", "digits", "out.safetensors", workers=2)
-
-
-@pytest.mark.parametrize(
-    ("have", "share", "count"),
-    [
-        ({"CPU": 4.0, "GPU": 2.0}, 0.0, 4),
-        ({"CPU": 4.0, "GPU": 2.0}, 1.0, 2),
-        ({"CPU": 16.0, "GPU": 2.0}, 0.25, 8),
-        ({"CPU": 3.0, "GPU": 2.0}, 0.25, 3),
-        ({}, 0.0, 1),
-    ],
-)
-def test_as_many_workers_as_there_is_room_for(have: dict[str, float], share: float, count: int) -> None:
-    assert _free(have, share) == count
 
 
 def test_progress_tells_of_workers_beside_the_epochs() -> None:

@@ -168,6 +168,7 @@ def test_without_workers_it_waits_warns_once_and_ends_with_a_message_that_says_w
     hands.starts = False
     with pytest.raises(NoWorkers, match="what was committed is kept, the same command goes on") as ended:
         made(hands)
+    assert str(ended.value).endswith("ASSAY_RAY_WAIT=SECONDS waits longer")
     assert ended.value.exit_code == INTERNAL
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "waiting for one for up to 0.2 s" in caplog.text

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import distributed
 from torch.multiprocessing.spawn import spawn
 
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.loop import Task
-from assay.stages.trainers.ranks import Ranks, here, together
-from rank_group import ROWS, Net, Normed, learned, leave, squared, work
+from assay.stages.trainers.ranks import PeerLost, Ranks, here, together
+from rank_group import ROWS, Net, Normed, disagree, learned, leave, squared, work
 
 
 @pytest.mark.parametrize("n", range(1, 12))
@@ -38,10 +39,10 @@ def test_a_part_of_a_batch_is_augmented_as_in_the_whole_one() -> None:
     assert torch.equal(part, whole[2:5])
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each process of a group kept of its trainings."""
-    folder, count = tmp_path_factory.mktemp("group"), request.param
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each process of a group of three kept: of the last batch one of them has no rows, of the others all have."""
+    folder, count = tmp_path_factory.mktemp("group"), 3
     spawn(work, (count, str(folder)), nprocs=count)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(count)]
 
@@ -72,3 +73,56 @@ def test_who_is_left_alone_hears_of_it(tmp_path: Path) -> None:
     """An error of its own: what ranks do together can be repeated, which no other error says."""
     spawn(leave, (str(tmp_path),), nprocs=2)
     assert (tmp_path / "heard").exists()
+
+
+def test_nets_that_differ_between_ranks_are_refused_by_all(tmp_path: Path) -> None:
+    """Gloo ends the process that gets too much, so that it would look like one that died, again and again."""
+    spawn(disagree, (str(tmp_path),), nprocs=2)
+    for what in ("weights", "buffers"):
+        for rank in range(2):
+            told = (tmp_path / f"{what}-{rank}.txt").read_text()
+            assert told.startswith("the net has other weights or buffers on one worker than on another")
+
+
+def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ranks do together, ended by that error."""
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(distributed, "broadcast_object_list", fails)
+    Ranks(1, 2).told(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"),
+        RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5ms for recv operation to complete"),
+        distributed.DistBackendError("NCCL error: remote process exited or there was a network error"),
+        distributed.DistBackendError("NCCL communicator was aborted on rank 1"),
+        distributed.DistNetworkError("The client socket has timed out"),
+        distributed.DistStoreError("Socket Timeout"),
+    ],
+)
+def test_a_rank_that_is_gone_is_a_lost_peer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PeerLost):
+        failing(error, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 12"),
+        RuntimeError("Expected all tensors to be on the same device"),
+        RuntimeError("CUDA error: device-side assert triggered"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        distributed.DistBackendError("NCCL error: invalid usage"),
+        AttributeError("can't pickle local object"),
+    ],
+)
+def test_what_would_come_again_stays_what_it_is(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(type(error)) as told:
+        failing(error, monkeypatch)
+    assert told.value is error

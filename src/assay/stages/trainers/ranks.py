@@ -5,6 +5,7 @@ before the optimiser moves, gradients are averaged over the ranks, each weighted
 whole batch, up to the order in which numbers are added. One rank alone does nothing of this.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
+from assay.core.errors import UsageError
+
 Answer = TypeVar("Answer")
+
+
+# What gloo's connections and NCCL say where the other end is gone; they have no type for it. What gloo finds wrong with
+# the work itself begins with "enforce fail", and is told from the same file.
+_GONE = ("gloo/transport", "ncclRemoteError", "ncclSystemError", "remote process exited", "communicator was aborted")
+_WRONG = "enforce fail"
 
 
 class PeerLost(BaseException):
@@ -25,12 +34,13 @@ class PeerLost(BaseException):
 class Ranks:
     """One of ``count`` processes that train together; all of them call the same methods in the same order.
 
-    ``seen`` counts the cases that all of them have learned from.
+    ``seen`` counts the cases that all of them have learned from; ``alike`` is set once they were seen to hold the same.
     """
 
     rank: int = 0
     count: int = 1
     seen: int = 0
+    alike: bool = False
 
     def part(self, n: int) -> slice:
         """The rows of a batch of ``n`` that are this rank's; none where a part would have a single row.
@@ -53,6 +63,8 @@ class Ranks:
         """
         if self.count == 1:
             return loss
+        if not self.alike:  # once an epoch: every step would wait for it
+            self._compare(weights, loss.device)
         grads = [weight.grad for weight in weights]
         there = torch.tensor([float(grad is not None) for grad in grads], device=loss.device)
         own = [torch.zeros_like(w).flatten() if g is None else g.flatten() for w, g in zip(weights, grads, strict=True)]
@@ -78,7 +90,10 @@ class Ranks:
         """
         if self.count == 1:
             return
-        for buffer in net.buffers():
+        buffers = list(net.buffers())
+        self._compare(buffers, next((part.device for part in (*net.parameters(), *buffers)), torch.device("cpu")))
+        self.alike = False
+        for buffer in buffers:
             first = buffer.detach().clone(memory_format=torch.contiguous_format)
             self._broadcast(first)
             if buffer.is_floating_point():
@@ -96,6 +111,22 @@ class Ranks:
             distributed.broadcast_object_list(box, src=0)
         return box[0]  # type: ignore[return-value]  # rank 0 has filled it
 
+    def _compare(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        """Refuse what differs from rank to rank in number, shape or kind: gloo ends the process that is sent too much,
+        without a word, and that would look like a worker that died.
+        """
+        own = zlib.crc32(repr([(tuple(tensor.shape), tensor.dtype) for tensor in tensors]).encode())
+        ends = torch.tensor([own, -own], device=device)
+        with _peers():
+            distributed.all_reduce(ends, distributed.ReduceOp.MAX)
+        largest, smallest = ends.tolist()
+        if largest != -smallest:
+            raise UsageError(
+                "the net has other weights or buffers on one worker than on another: one that makes them as it goes "
+                "cannot be trained by several; leave --ray out, or take --workers 1"
+            )
+        self.alike = True
+
     def _sum(self, tensor: Tensor) -> None:
         with _peers():
             distributed.all_reduce(tensor)
@@ -107,11 +138,22 @@ class Ranks:
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """What ranks do together fails where one of them is gone: an error of its own, because the work can be repeated."""
+    """What ranks do together fails where one of them is gone: an error of its own, because the work can be repeated.
+
+    All others (no memory, a fault of the device, a bug) would come again, and stay what they are.
+    """
     try:
         yield
     except RuntimeError as error:
-        raise PeerLost(str(error)) from error
+        if _is_gone(error):
+            raise PeerLost(str(error)) from error
+        raise
+
+
+def _is_gone(error: RuntimeError) -> bool:
+    if isinstance(error, (distributed.DistNetworkError, distributed.DistStoreError)):
+        return True
+    return any(words in str(error) for words in _GONE) and _WRONG not in str(error)
 
 
 _here: ContextVar[Ranks | None] = ContextVar("ranks", default=None)

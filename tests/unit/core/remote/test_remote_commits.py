@@ -131,6 +131,97 @@ def test_a_lost_lease_is_seen_before_anything_is_written(move: Move, monkeypatch
     assert "LOCK/000009.json" in Objects(URL).all()
 
 
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has a clock of that name")
+def test_a_machine_that_slept_looks_before_it_writes(move: Move, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a laptop sleeps, the usual clock stands still: to it, the lease was confirmed a moment ago."""
+    real, stood = time.clock_gettime, time.monotonic()
+
+    def slept() -> None:
+        with opened(URL, CONFIG, {}) as slow:
+            commit(slow, 1)
+            passed_by(move, monkeypatch)
+            monkeypatch.setattr(time, "monotonic", lambda: stood)
+            away = {time.CLOCK_BOOTTIME: 2 * FOREIGN_SECONDS}
+            monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + away.get(clock, 0.0))
+            slow.commit({"cases/other": b"zombie"}, kind="found", i=2)
+
+    with pytest.raises(StorageError, match="writes to memory://bucket/runs/a now"):
+        slept()
+    assert "cases/other" not in objects()
+
+
+def test_a_sweep_of_many_files_stops_for_the_lease(move: Move, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(URL, CONFIG, {}) as run:
+        mirror = places.mirror_of(run.path)
+        assert mirror is not None
+        assert mirror.lease is not None
+        (run.path / "late.txt").write_text("late")
+        with monkeypatch.context() as clock:
+            clock.setattr(remote_lease, "BEAT_SECONDS", 0.0)
+            mirror._sweep(mirror.lease)
+        assert "late.txt" not in objects()
+        mirror._sweep(mirror.lease)
+        assert "late.txt" in objects()
+
+
+def reborn() -> tuple[Lease, Lease]:
+    """Two leases of the same number: another one passed the first by and took all traces away, a third began anew."""
+    store = Objects(URL)
+    slow, between, third = Lease(store, "one"), Lease(store, "two"), Lease(store, "three")
+    slow.take()
+    told = json.loads(store.read("LOCK/000001.json") or b"")
+    store.put("LOCK/000001.json", json.dumps(told | {"when": time.time() - 2 * FOREIGN_SECONDS}).encode())
+    between.take()
+    between.withdraw()
+    third.take()
+    assert slow.number == third.number == 1
+    return slow, third
+
+
+def test_a_number_that_came_again_is_not_taken_for_ones_own() -> None:
+    slow, third = reborn()
+    before = Objects(URL).read("LOCK/000001.json")
+    slow.renew()
+    assert slow.is_lost
+    slow.release()
+    assert Objects(URL).read("LOCK/000001.json") == before
+    third.confirm(now=True)
+
+
+def test_a_number_that_came_again_confirms_nobody_else() -> None:
+    slow, third = reborn()
+    with pytest.raises(StorageError, match="writes to memory://bucket/runs/a now"):
+        slow.confirm(now=True)
+    third.confirm(now=True)
+
+
+def test_a_lease_that_was_taken_away_is_lost() -> None:
+    lease = Lease(Objects(URL), "one")
+    lease.take()
+    Objects(URL).delete("LOCK/000001.json")
+    with pytest.raises(StorageError, match="somebody else writes to"):
+        lease.confirm(now=True)
+
+
+def test_who_counts_from_a_number_that_is_gone_sees_who_began_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Objects(URL)
+    store.put("LOCK/000004.json", json.dumps({"pid": 1, "host": "other", "when": time.time() - 1e4}).encode())
+    late, anew = Lease(store, "one"), Lease(store, "two")
+    real = Objects.create
+
+    def create(self: Objects, name: str, content: bytes) -> bool:
+        monkeypatch.setattr(Objects, "create", real)
+        store.delete("LOCK/000004.json")  # of one that took the lease and whose run came to nothing
+        anew.take()
+        return real(self, name, content)
+
+    monkeypatch.setattr(Objects, "create", create)
+    with pytest.raises(UsageError, match="in use"):
+        late.take()
+    anew.confirm(now=True)
+    assert list(store.all("LOCK")) == ["LOCK/000001.json"]
+
+
 def test_of_two_who_find_a_stale_lease_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Objects(URL)
     store.put("LOCK/000004.json", json.dumps({"pid": 1, "host": "other", "when": time.time() - 1e4}).encode())

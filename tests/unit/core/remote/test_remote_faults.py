@@ -192,6 +192,40 @@ def test_a_store_without_conditional_writes_is_warned_of_once(
     assert caplog.text.count("cannot write an object only where there is none") == 1
 
 
+class Answered(Exception):
+    """What packages raise, with what the server said."""
+
+    def __init__(self, **said: Any) -> None:
+        super().__init__("At least one of the pre-conditions you specified did not hold")
+        self.__dict__.update(said)
+
+
+@pytest.mark.parametrize(
+    ("told", "below"),
+    [
+        (OSError(22, "did not hold"), Answered(response={"Error": {"Code": "PreconditionFailed"}})),
+        (OSError(22, "did not hold"), Answered(response={"Error": {"Code": "412"}})),
+        (Answered(code=412), None),
+    ],
+)
+def test_a_condition_that_is_not_met_says_that_there_is_one(
+    told: Exception, below: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    modes: list[str] = []
+
+    def refused(_: Any, path: str, value: bytes, mode: str = "overwrite") -> None:
+        modes.append(mode)
+        raise told from below
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refused)
+    assert not Objects(URL).create("x", b"1")
+    assert modes == ["create"], "once"
+    with pytest.raises(StorageError, match="did not hold"):  # of what sets no condition it is an error like others
+        Objects(URL).put("x", b"1")
+
+
 def test_an_unknown_kind_of_store_is_refused() -> None:
     with pytest.raises(UsageError, match="nosuch"):
         Objects("nosuch://bucket/a").all()
