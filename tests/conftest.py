@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
 from assay.subjects.sources.module import ModuleTarget
+from commands import Nursery, nursery
 
 torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
 # What a shell starts in the background ignores Ctrl-C, and so do its children: tests of Ctrl-C would wait for ever.
@@ -41,6 +42,20 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Nursery]:
+    """Where commands are forked off; one for all tests, as it takes seconds to import everything."""
+    with nursery() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def other_home() -> Iterator[Nursery]:
+    """Another one, for a command beside one that is at work."""
+    with nursery() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -3,20 +3,13 @@
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commands import SECONDS, Nursery, assay, nursery, tree
+from commands import SECONDS, Nursery, assay, tree
 
 RUNS = Path("runs")
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +35,7 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     from assay.engines.train import train
 
     path = tmp_path_factory.mktemp("weights") / "other.safetensors"
-    train("lenet5", "digits", path, params={"epochs": 12, "batch": 32, "lr": 2e-3}, seed=7)
+    train("lenet5", "digits", path, params={"epochs": 4, "batch": 32, "lr": 2e-3}, seed=7)
     return f"lenet5@{path}"
 
 
@@ -129,20 +122,19 @@ def test_of_a_damaged_run_what_is_good(home: Nursery, fuzzed: list[str]) -> None
     assert set(tree(RUNS / "first")) == set(before), "nothing is mended by who only reads"
 
 
-def test_a_run_that_is_at_work_is_replayed_meanwhile(home: Nursery, digits_model: str) -> None:
-    with nursery() as elsewhere:
-        base = ("fuzz", digits_model, "--data", "digits/train[:40]", "--recipe", "noise", "--eps", "0.4")
-        working = elsewhere.start(*base, "--time", "100s", "--run", "live", "--quiet")
-        until = time.monotonic() + SECONDS
-        while not any((RUNS / "live" / "cases").glob("*.safetensors")):
-            assert working.poll() is None, working.wait().err
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        told = home.run("replay", "live", "-k", "5", "--json").ended(0).json
-        assert told["still_failing"] == told["of"] > 0
-        assert working.poll() is None, "and it is at work still"
-        working.kill(signal.SIGTERM)
-        working.wait()
+def test_a_run_that_is_at_work_is_replayed_meanwhile(home: Nursery, other_home: Nursery, digits_model: str) -> None:
+    base = ("fuzz", digits_model, "--data", "digits/train[:40]", "--recipe", "noise", "--eps", "0.4")
+    working = other_home.start(*base, "--time", "100s", "--run", "live", "--quiet")
+    until = time.monotonic() + SECONDS
+    while not any((RUNS / "live" / "cases").glob("*.safetensors")):
+        assert working.poll() is None, working.wait().err
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    told = home.run("replay", "live", "-k", "5", "--json").ended(0).json
+    assert told["still_failing"] == told["of"] > 0
+    assert working.poll() is None, "and it is at work still"
+    working.kill(signal.SIGTERM)
+    working.wait()
 
 
 def test_ctrl_c_ends_it_at_once(home: Nursery, fuzzed: list[str]) -> None:

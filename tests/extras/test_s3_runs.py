@@ -14,7 +14,7 @@ from assay.core.errors import UsageError
 from assay.core.remote import Objects
 from assay.core.remote_lease import Lease
 from assay.core.store import find_run
-from commands import Nursery, Result, nursery
+from commands import Nursery, Result
 from s3_server import BUCKET, Door, Server, serving
 
 KILL = """
@@ -37,12 +37,6 @@ HASTY = "from assay.core import remote; remote.PAUSE = 0.05"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with serving() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
         yield found
 
 

@@ -1,18 +1,10 @@
 """What tests of faults have in common."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import small
-from commands import Nursery, nursery
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.fixture

@@ -6,25 +6,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import small
 from assay.core.lock import FOREIGN_SECONDS
-from commands import Nursery, nursery
+from commands import Nursery
 from locks import at_work
 
 ENDLESS = ["--cases", "100000000"]
 HOST = socket.gethostname()
 
 
-@pytest.fixture(scope="module")
-def homes() -> Iterator[list[Nursery]]:
+@pytest.fixture
+def homes(home: Nursery, other_home: Nursery) -> list[Nursery]:
     """Two of them: one holds a run while the other one asks for it."""
-    with nursery() as one, nursery() as other:
-        yield [one, other]
+    return [home, other_home]
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from assay.core import store
 from assay.engines.shrinkings import shrinkings
-from commands import Child, Nursery, nursery, work_of
+from commands import Child, Nursery, work_of
 
 # Many small blocks, and time between a question and its answer in which to strike.
 BLOCK = 2
@@ -29,12 +28,6 @@ shrunk._surely = slowly
 """
 )
 STRIKES = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Nursery]:
-    with nursery() as one:
-        yield one
 
 
 def blocks(run: Path) -> int:

@@ -120,6 +120,7 @@ class Nursery:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
+        self._last: Child | None = None
         self._home = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("nursery.py"))],
             stdin=subprocess.PIPE,
@@ -130,6 +131,9 @@ class Nursery:
 
     def start(self, *arguments: str, before: str = "", env: Mapping[str, str] | None = None) -> Child:
         """The command in a child of its own; ``before`` is Python that the child runs first, to break something."""
+        if self._last is not None and self._last.poll() is None:  # of a test that failed before it had ended
+            self._last.kill()
+            self._last.wait()
         self.count += 1
         out, err = (self.folder / f"child-{self.count:04d}.{name}" for name in ("out", "err"))
         for file in (out, err):
@@ -145,7 +149,8 @@ class Nursery:
         assert self._home.stdin is not None
         self._home.stdin.write(json.dumps(asked) + "\n")
         self._home.stdin.flush()
-        return Child(self, self.answer()["pid"], out, err)
+        self._last = Child(self, self.answer()["pid"], out, err)
+        return self._last
 
     def run(self, *arguments: str, before: str = "", env: Mapping[str, str] | None = None) -> Result:
         return self.start(*arguments, before=before, env=env).wait()
@@ -171,7 +176,7 @@ class Nursery:
 
 @contextmanager
 def nursery() -> Iterator[Nursery]:
-    """A nursery for the length of a test or of a module."""
+    """A nursery for the length of a test or of a session."""
     with tempfile.TemporaryDirectory() as folder:
         home = Nursery(Path(folder))
         try:

@@ -1,6 +1,7 @@
 """Processes of a group that trains together, for tests: started anew, they import this file by its name."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,23 +100,18 @@ def leave(rank: int, folder: str) -> None:
 
 
 def disagree(rank: int, folder: str) -> None:
-    """Each rank's net has its own number of weights; each says what it hears."""
+    """Each rank's net has its own number of weights, and then of buffers; each says what it hears."""
     distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
-    net = nn.Linear(4, 3 + rank)
-    try:
-        Ranks(rank, 2).average(list(net.parameters()), torch.zeros(()), 0.5)
-    except UsageError as error:
-        Path(folder, f"{rank}.txt").write_text(str(error))
-    distributed.destroy_process_group()
-
-
-def disagree_on_buffers(rank: int, folder: str) -> None:
-    """The same of what is levelled at the end of an epoch."""
-    distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
-    net = Net()
+    ranks, net = Ranks(rank, 2), Net()
     net.register_buffer("seen", torch.zeros(100 * (1 + rank)))
-    try:
-        Ranks(rank, 2).level(net)
-    except UsageError as error:
-        Path(folder, f"{rank}.txt").write_text(str(error))
+    wide = list(nn.Linear(4, 3 + rank).parameters())
+    shared: dict[str, Callable[[], object]] = {
+        "weights": lambda: ranks.average(wide, torch.zeros(()), 0.5),
+        "buffers": lambda: ranks.level(net),
+    }
+    for what, together_do in shared.items():
+        try:
+            together_do()
+        except UsageError as error:
+            Path(folder, f"{what}-{rank}.txt").write_text(str(error))
     distributed.destroy_process_group()

@@ -1,5 +1,6 @@
 """The training loop: what it learns, what it keeps, how it resumes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ def test_unlabelled_cases_are_left_out_of_training() -> None:
 
 def test_a_stopped_training_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     params = {"epochs": 4, "batch": 64, "augment": "shift=0.1", "ema": 0.9}
-    train("alexnet(dense=32)", load_splits("digits"), tmp_path / "whole.safetensors", params=params)
+    whole_set = load_splits("digits")
+    few = replace(whole_set, train=whole_set.part("train")[:256])
+    train("alexnet(dense=32)", few, tmp_path / "whole.safetensors", params=params)
 
     class Stop(Exception):
         pass
@@ -107,13 +110,13 @@ def test_a_stopped_training_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(
             "alexnet(dense=32)",
-            load_splits("digits"),
+            few,
             tmp_path / "cut.safetensors",
             params=params,
             progress=stop_in_third,
         )
     assert not (tmp_path / "cut.safetensors").exists()
-    done = train("alexnet(dense=32)", load_splits("digits"), tmp_path / "cut.safetensors", params=params)
+    done = train("alexnet(dense=32)", few, tmp_path / "cut.safetensors", params=params)
     assert done.epochs == 4
     whole, _ = checkpoint.read(tmp_path / "whole.safetensors")
     resumed, _ = checkpoint.read(tmp_path / "cut.safetensors")
@@ -192,16 +195,15 @@ def test_augmentation_moves_pixels_as_it_says() -> None:
         Augmentation.parse("shfit")
 
 
-def test_adversarial_training_beats_plain_under_attack(tmp_path: Path) -> None:
+def test_adversarial_training_beats_plain_under_attack(tmp_path: Path, digits_weights: Path) -> None:
     from assay.engines.evaluate import evaluate
 
-    common = {"epochs": 8, "batch": 32, "lr": 2e-3}
-    train("lenet5", "digits", tmp_path / "plain.safetensors", params=common)
+    common = {"epochs": 8, "batch": 32, "lr": 2e-3}  # as those of the plain one
     trainer = "adversarial(eps=0.1, attack=pgd(steps=5, step=0.3, early_stop=false))"
     train("lenet5", "digits", tmp_path / "robust.safetensors", trainer=trainer, params=common)
     left = {
-        name: evaluate(f"lenet5@{tmp_path / name}.safetensors", "digits/test", suite="pgd", eps=0.1).worst
-        for name in ("plain", "robust")
+        name: evaluate(f"lenet5@{weights}", "digits/test", suite="pgd", eps=0.1).worst
+        for name, weights in {"plain": digits_weights, "robust": tmp_path / "robust.safetensors"}.items()
     }
     assert left["robust"].ci95[0] > left["plain"].ci95[1], left
 
