@@ -19,6 +19,7 @@ log = logging.getLogger("assay")
 
 LOCAL = "local"  # a cluster on this machine, for as long as the command lasts
 WAIT = "ASSAY_RAY_WAIT"  # the variable that says for how many seconds
+LEAST_SHARE = 0.0001  # Ray counts no finer
 SETTLE = 3.0  # seconds until what workers gave back counts as free
 
 
@@ -37,8 +38,8 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers must be at least 1, got {self.workers}")
-        if self.gpu_share is not None and not 0 < self.gpu_share <= 1:
-            raise UsageError(f"--gpu-share is a part of one GPU, above 0 and at most 1; got {self.gpu_share:g}")
+        if self.gpu_share is not None and not LEAST_SHARE <= self.gpu_share <= 1:
+            raise UsageError(f"--gpu-share is a part of one GPU, from {LEAST_SHARE} to 1; got {self.gpu_share:g}")
 
 
 def cluster_of(

@@ -28,6 +28,12 @@ def test_a_share_is_of_one_gpu(have: dict[str, float], share: float, count: int)
     assert places(have, share) == count
 
 
+@pytest.mark.parametrize("share", [0.0, -0.5, 0.00001, 1.5, float("nan")])
+def test_what_is_no_part_of_a_gpu_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match=r"--gpu-share is a part of one GPU, from 0\.0001 to 1"):
+        Cluster("local", 2, share)
+
+
 class FakeRay:
     """A cluster of which some is free, and more after so many looks."""
 
