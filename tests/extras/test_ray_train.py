@@ -107,6 +107,40 @@ def test_an_error_of_the_work_is_told_as_one_process_tells_it() -> None:
     assert not Path("there.safetensors").exists()
 
 
+# Trainers of the user's own that fail on one of two ranks: by a bug, and by a net that is not the others'.
+FAULTY = """
+from torch import nn
+
+from assay.stages.trainers.plain import plain
+from assay.stages.trainers.ranks import here
+
+def bug(module, data, extra, *, rng, watch):
+    if here().rank == 1:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    return plain(module, data, extra, rng=rng, watch=watch, epochs=1)
+
+def odd(module, data, extra, *, rng, watch):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10 + here().rank))
+    return plain(net, data, extra, rng=rng, watch=watch, epochs=1)
+"""
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("trainer", "kind", "words"),
+    [
+        ("bug", AssayError, "own.py:bug failed: RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("odd", UsageError, "the net has other weights or buffers on one worker than on another"),
+    ],
+)
+def test_an_error_of_one_rank_is_no_worker_that_died(trainer: str, kind: type[AssayError], words: str) -> None:
+    Path("own.py").write_text(FAULTY)
+    told: list[dict[str, Any]] = []
+    with pytest.raises(kind, match=words):
+        digits("out.safetensors", trainer=f"own.py:{trainer}", params={}, ray="local", workers=2, progress=told.append)
+    assert all(numbers["workers"]["lost"] == 0 for numbers in told if "workers" in numbers)
+
+
 def command(out: str, *more: str) -> list[str]:
     base = ["train", "lenet5", "--data", "digits", "--epochs", "40", "--batch", "32", "--deterministic", "--json"]
     return [sys.executable, "-m", "assay", *base, "--out", out, *more]
