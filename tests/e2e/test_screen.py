@@ -56,14 +56,6 @@ def test_ctrl_c_leaves_a_clean_terminal_and_a_run_to_go_on_with(folder: Path) ->
     assert told["interrupted"]
 
 
-def test_a_kill_leaves_the_cursor(folder: Path) -> None:
-    terminal = Terminal(*fuzz("--time", "60s"), cwd=folder)
-    terminal.until(painted)
-    terminal.kill(signal.SIGKILL)
-    assert terminal.wait() == -signal.SIGKILL
-    assert terminal.glass.cursor
-
-
 def test_resizing_breaks_nothing(folder: Path) -> None:
     # A sign of trouble is told above the frame, where it stays: not in this test, which counts rows.
     quiet = [part for name in PLACES for part in ("--ignore", name)]
@@ -90,7 +82,7 @@ def test_resizing_breaks_nothing(folder: Path) -> None:
     assert "run time" not in terminal.glass.text.splitlines()[-1]
 
 
-def test_watching_from_another_terminal(folder: Path) -> None:
+def test_watching_from_another_terminal_and_a_kill_that_leaves_the_cursor(folder: Path) -> None:
     worker = Terminal(*fuzz("--time", "60s"), cwd=folder)
     worker.until(painted)
     watcher = Terminal("status", "r", "--watch", cwd=folder)
@@ -99,5 +91,6 @@ def test_watching_from_another_terminal(folder: Path) -> None:
     assert watcher.wait() == 0
     assert not LEFT.search(watcher.glass.text), watcher.glass.text
     assert "│ alive" in watcher.glass.text
-    worker.type("\x03")
-    assert worker.wait() == 2
+    worker.kill(signal.SIGKILL)
+    assert worker.wait() == -signal.SIGKILL
+    assert worker.glass.cursor
