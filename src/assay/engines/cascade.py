@@ -16,6 +16,7 @@ from assay.core.precision import full_precision
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound
 from assay.subjects.counted import Counted
+from assay.subjects.hurried import Hurried
 from assay.subjects.target import Target, answer, confidence
 
 log = logging.getLogger("assay")
@@ -102,7 +103,7 @@ def run_suite(
     made = []
     for index, (label, attack) in enumerate(column.attacks.items(), first):
         watch(label)
-        started, maker = time.perf_counter(), Counted(column.maker)
+        started, maker = time.perf_counter(), Counted(_maker(column.maker, attack))
         rows = (right if each else standing).nonzero().flatten()
         stream = rng.at(column.streams.get(label, label))
         examples = _attacked(maker, column.judge, attack, cases[rows], stream, chunks)
@@ -118,6 +119,10 @@ def run_suite(
         place = torch.full((len(examples),), index)
         made.append(examples.to("cpu").note(attack=place, static=torch.full_like(place, int(name == "static"))))
     return made
+
+
+def _maker(maker: Target, attack: Bound) -> Target:
+    return maker.for_gradients() if isinstance(maker, Hurried) and "grad" in attack.entry.needs else maker
 
 
 def _attacked(maker: Counted, judge: Target, attack: Bound, cases: Cases, rng: Stream, chunks: Chunks) -> Cases:

@@ -41,6 +41,10 @@ class Hurried(PassedOn):
         self.amp, self.compiled, self.rows, self.backend = amp, compiled, rows, backend
         self._fast = folded(target, _sample(target))
         self.folds = self._fast is not target
+        graphs = replay and not compiled and target.device.type == "cuda"
+        self.replays = graphs and replayable(self._fast.module)
+        if not (amp or compiled or self.folds or self.replays):
+            return  # nothing is gained, and not every net can be copied
         if not self.folds:
             self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
             self._fast.answers = target.answers
@@ -48,11 +52,21 @@ class Hurried(PassedOn):
             # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
             if (amp or target.device.type == "cuda") and _has_images(target):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
-        self.replays = replay and not compiled and target.device.type == "cuda" and replayable(self._fast.module)
         if self.replays:
             self._fast.module = Replayed(self._fast.module)
         if compiled:
             self._fast.module.compile(dynamic=False, backend=backend)
+
+    @property
+    def gains(self) -> bool:
+        """Whether it is any faster than the target."""
+        return self._fast is not self.target
+
+    def for_gradients(self) -> "Hurried":
+        """The same for a search that takes gradients: in between, it believes what it is told, so in whole numbers."""
+        whole = Hurried.__new__(Hurried)  # not by copy.copy, which would make the net anew as for a journey
+        whole.__dict__ |= self.__dict__ | {"amp": False}
+        return whole
 
     def __reduce__(self) -> tuple[object, ...]:
         """To another process as what it is made of: a compiled net cannot travel."""
@@ -70,7 +84,7 @@ class Hurried(PassedOn):
         if bent or not len(x) or (sloped and not (self.compiled or self.folds or self.replays)):
             return self.target(x)
         with half_precision(self.device, asked=self.amp and not sloped):
-            return (self._filled(x) if self.compiled else self._fast(x)).float()
+            return self._filled(x) if self.compiled else self._fast(x)
 
     def _filled(self, x: Tensor) -> Tensor:
         """The answers of the compiled net: each size of batch it has not met costs it minutes."""
@@ -104,4 +118,4 @@ def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, replay: boo
     if not (amp or compiled or graphs or normalised_by_batch(target.module)):
         return target
     made = Hurried(target, amp=amp, compiled=compiled, rows=rows, replay=graphs)
-    return made if amp or compiled or made.folds or made.replays else target
+    return made if made.gains else target

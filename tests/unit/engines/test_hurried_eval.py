@@ -9,7 +9,7 @@ from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
 from assay.core.registry import bind
-from assay.engines.cascade import Block, Column, run_suite
+from assay.engines.cascade import Block, Column, _maker, run_suite
 from assay.subjects.hurried import Hurried
 from assay.subjects.sources.module import ModuleTarget
 
@@ -66,3 +66,16 @@ def test_what_fools_only_in_a_hurry_is_made_again(tmp_path: Path) -> None:
     assert calm is not None
     assert hurried is not None
     assert hurried > calm, "both attempts are counted"
+
+
+def test_attacks_by_gradients_are_told_whole_numbers() -> None:
+    """Between its gradients such an attack asks which of its points fool, and forgets those that seem not to."""
+    target = ModuleTarget(Threshold(), SPEC)
+    fast = Hurried(target, amp=True, compiled=False, rows=4)
+    seen = {}
+    for name in ("pgd", "square"):
+        maker = _maker(fast, bind("attack", name, {"eps": 0.1}))
+        with torch.no_grad():
+            seen[name] = maker(torch.tensor([[0.5]])).tolist()
+    with torch.no_grad():
+        assert seen["pgd"] == target(torch.tensor([[0.5]])).tolist() != seen["square"]

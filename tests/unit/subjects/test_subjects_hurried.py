@@ -85,6 +85,48 @@ def test_a_net_really_compiled(target: ModuleTarget, x: Tensor) -> None:
     torch.testing.assert_close(slope, right)
 
 
+def test_a_search_by_gradients_is_told_whole_numbers(target: ModuleTarget, x: Tensor) -> None:
+    fast = Hurried(target, amp=True, compiled=False, rows=16)
+    whole = fast.for_gradients()
+    with fast.ready(), torch.no_grad():
+        assert torch.allclose(whole(x), target(x), atol=1e-6)
+        assert not torch.allclose(fast(x), target(x), atol=1e-6)
+    assert whole._fast is fast._fast, "one copy of the net"
+
+
+def test_batch_normalisation_is_folded_and_the_rest_is_not_copied(x: Tensor) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    net(x)
+    made = hurried(ModuleTarget(net.eval(), SPEC), amp=False, compiled=False, rows=8)
+    assert isinstance(made, Hurried)
+    assert made.folds
+    assert not made.replays
+    with made.ready():
+        at = x.clone().requires_grad_()
+        torch.testing.assert_close(made(at), net(at))
+        (slope,) = torch.autograd.grad(made(at).square().sum(), at)
+        (right,) = torch.autograd.grad(net(at).square().sum(), at)
+        torch.testing.assert_close(slope, right)
+
+
+def test_a_net_that_can_neither_be_folded_nor_copied_stays_itself() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.end = nn.BatchNorm1d(64), nn.Linear(64, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.end(self.norm(x.flatten(1)))
+            return out
+
+        def __deepcopy__(self, memo: object) -> "Kept":
+            raise RuntimeError("there is only one of me")
+
+    target = ModuleTarget(Kept().eval(), SPEC)
+    assert hurried(target, amp=False, compiled=False, rows=8) is target
+
+
 def test_nothing_asked_is_nothing_done(target: ModuleTarget) -> None:
     assert hurried(target, amp=False, compiled=False, rows=8) is target
 

@@ -20,6 +20,7 @@ from assay.core.registry import Bound
 from assay.core.stats import wilson
 from assay.engines.evaluation import Outcome, Share
 from assay.subjects.asked import Asked
+from assay.subjects.hurried import hurried
 from assay.subjects.target import Target, answer
 
 SAMPLE = 64  # inputs looked at
@@ -96,6 +97,11 @@ class Look:
         module = getattr(self.target, "module", None)
         return module if isinstance(module, nn.Module) else None
 
+    @cached_property
+    def maker(self) -> Target:
+        """Whom attacks search: as the evaluation's do."""
+        return hurried(self.target, amp=False, compiled=False, rows=SAMPLE, replay=True)
+
     def ask(self, x: Tensor) -> Tensor:
         """Scores without gradients, (N, K)."""
         return answer(self.target, x, self.chunks)
@@ -109,7 +115,7 @@ class Look:
         key = self.rows(cases, attack.text).key
 
         def work(x: Tensor, y: Tensor, key: Tensor) -> Tensor:
-            made: Tensor = attack(self.target, x, y, rng=Rows(key))
+            made: Tensor = attack(self.maker, x, y, rng=Rows(key))
             return made
 
         return self.chunks.map(work, cases.x, cases.y, key) if len(cases) else cases.x
