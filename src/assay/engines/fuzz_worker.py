@@ -129,7 +129,7 @@ class FuzzWorker:
 
     def __init__(self, pieces: Pieces) -> None:
         self.pieces, self.room = pieces, pieces.room
-        self.seeds = pieces.seeds[:]
+        self.seeds = pieces.seeds.shared()  # lanes take theirs by number
         self.guided = bool(pieces.guidance.coverage is not None)
         self.waiting: deque[tuple[int, FuzzJob]] = deque()
         self.held: dict[int, tuple[int, FuzzJob]] = {}  # by the number of the unit

@@ -1,5 +1,6 @@
 """Work on rows of a data set in other processes: what travels to a worker, and how it does one job after the other."""
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -35,9 +36,18 @@ class Rows:
 
     def __getitem__(self, rows: slice) -> Cases:
         """A copy of a run of rows: what is shared cannot be written to, and nets may."""
-        part = {name: torch.from_numpy(column[rows].copy()) for name, column in self.columns.items()}
-        x, y, origin = (part.pop(name) for name in ("x", "y", "origin"))
-        return Cases(x, y, origin, {name.removeprefix("info/"): column for name, column in part.items()})
+        return _cases({name: torch.from_numpy(column[rows].copy()) for name, column in self.columns.items()})
+
+    def shared(self) -> Cases:
+        """All rows where they lie. They end the process that writes to them: take those you need by their numbers."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return _cases({name: torch.from_numpy(column) for name, column in self.columns.items()})
+
+
+def _cases(part: dict[str, Tensor]) -> Cases:
+    x, y, origin = (part.pop(name) for name in ("x", "y", "origin"))
+    return Cases(x, y, origin, {name.removeprefix("info/"): column for name, column in part.items()})
 
 
 class Raised(NamedTuple):

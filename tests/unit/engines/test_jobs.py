@@ -1,5 +1,7 @@
 """Work on rows in other processes: what travels, in which order it is done, how errors come back."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -88,3 +90,21 @@ def test_models_that_only_answer_are_refused_in_a_sentence(
         refuse_black_box(model, queries, ask, white_box=white_box)
     refuse_black_box("m.onnx", None, "", white_box=True)
     refuse_black_box("lenet5@w.safetensors", None, "", white_box=False)
+
+
+def test_shared_rows_lie_where_they_lay_and_chosen_ones_are_ones_own() -> None:
+    cases = _cases()
+    rows = Rows.of(cases)
+    for array in rows.columns.values():
+        array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared = rows.shared()
+    assert shared.x.data_ptr() == rows.columns["x"].ctypes.data
+    chosen = shared[torch.tensor([4, 1])]
+    assert torch.equal(chosen.x, cases.x[[4, 1]])
+    assert torch.equal(chosen.info["fol"], cases.info["fol"][[4, 1]])
+    chosen.x.zero_()
+    chosen.info["fol"].zero_()
+    assert torch.equal(shared.x, cases.x)
+    assert torch.equal(shared.info["fol"], cases.info["fol"])
