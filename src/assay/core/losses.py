@@ -64,6 +64,20 @@ def squared(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs - y.to(outputs.dtype).view_as(outputs)).flatten(1).square().sum(1)
 
 
+def divergence(logits: Tensor, log_p: Tensor) -> Tensor:
+    """Kullback-Leibler divergence to the softmax of the logits from probabilities whose logarithms are given, (N,)."""
+    # By logarithms: the slope of p · log p at p = 0 would be infinite, and a sure net's p is 0.
+    return F.kl_div(logits.log_softmax(1), log_p, reduction="none", log_target=True).sum(1)
+
+
+def boosted(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy and, besides, the logarithm of what the likeliest wrong class leaves (MART's BCE), (N,)."""
+    log = logits.log_softmax(1)
+    own = y[:, None]
+    rival = log.exp().scatter(1, own, 0.0).amax(1)
+    return -log.gather(1, own).squeeze(1) - torch.log(1.0001 - rival)
+
+
 # What attacks climb, by the name of the loss they mean.
 LOSSES: dict[str, Loss] = {
     "ce": log_odds,

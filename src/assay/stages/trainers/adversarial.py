@@ -1,21 +1,16 @@
-"""Adversarial training: learn from what an attack makes of each batch."""
+"""Adversarial training: learn from what attacks make of each batch."""
 
 import torch
 from torch import Tensor, nn
 
 from assay.core.cases import Cases
-from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
-from assay.core.registry import Bound, register
-from assay.stages.attacks.untargeted import untargeted
-from assay.stages.trainers.inner import Inner
-from assay.stages.trainers.loop import Watch, accuracy, fit
+from assay.core.registry import register
+from assay.stages.trainers.loop import Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
-from assay.subjects.sources.module import ModuleTarget
-
-VALIDATED = 1000  # validation cases attacked after each epoch
 
 
 @register("trainer", paper="Madry et al. 2018", needs=("train",))
@@ -40,30 +35,19 @@ def adversarial(
     smoothing: float = 0.0,
     augment: str = "",
     ema: float = 0.0,
+    awp: float = 0.0,
 ) -> nn.Module:
-    """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attack."""
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
-    spec = data.part("train").spec
-    search = untargeted(attack, ModuleTarget(module, spec), eps=eps, norm=norm, who="a trainer")
+    """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attacks.
 
-    inner = Inner(spec)
-    chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
+    ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
+    a batch. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020).
+    """
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
+    searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
-        count, target = round(len(x) * share), inner.of(net, x)
-
-        def work(x: Tensor, y: Tensor, ids: Tensor) -> Tensor:
-            some: Tensor = search(target, x, y, rng=here.rows(ids))
-            return some
-
-        made = chunks.map(work, x[:count], y[:count], ids[:count])
-        return torch.cat([made, x[count:]]).detach()
-
-    def judged(net: nn.Module, val: Cases) -> dict[str, float]:
-        return {
-            **accuracy(net, val),
-            "score": _robust(inner.of(net, val.x), ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
-        }
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor]:
+        count = round(len(x) * share)
+        return (torch.cat([searches.made(net, x[:count], y[:count], ids[:count], here), x[count:]]),)
 
     return fit(
         module,
@@ -73,16 +57,5 @@ def adversarial(
         rng=rng,
         watch=watch,
         batch=attacked,
-        judge=judged,
+        judge=searches.judge(rng),
     )
-
-
-def _robust(target: ModuleTarget, judge: ModuleTarget, val: Cases, search: Bound, rng: Stream, chunks: Chunks) -> float:
-    """The share of the cases that the judge still gets right where the target was searched."""
-
-    def right(x: Tensor, y: Tensor, origin: Tensor) -> Tensor:
-        made = search(target, x, y, rng=rng.at("validation").rows(origin))
-        with torch.no_grad():
-            return (judge(made).argmax(1) == y).float()
-
-    return float(chunks.map(right, val.x, val.y, val.origin).mean())

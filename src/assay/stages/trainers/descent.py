@@ -3,14 +3,14 @@
 import logging
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from assay.core.chunks import Chunks, give_back
 from assay.core.errors import OutOfMemory, is_out_of_memory, memory_wanted
-from assay.core.losses import smoothed
 from assay.stages.trainers import graphed
 from assay.stages.trainers.ranks import Ranks
 
@@ -26,71 +26,99 @@ class Descent:
     gradients, weighted by their share of the batch, add up to its own. The size found is kept for the batches to come.
 
     Where several ranks learn together, each has a ``share`` of a batch, and all make the step of the whole one.
+
+    With ``awp`` (adversarial weight perturbation, Wu et al. 2020) gradients are those where the weights have gone a
+    step up the loss of the batch, each matrix by that share of its length; the step is made from where they were.
     """
 
     def __init__(
         self,
         net: nn.Module,
         optimiser: torch.optim.Optimizer,
-        smoothing: float,
+        loss: Loss,
+        *,
+        awp: float = 0.0,
         graph: int = 0,
         ranks: Ranks | None = None,
     ) -> None:
-        """With ``graph``, batches of that size are learned from by a CUDA graph, where their loss is that of labels."""
-        self.net, self.optimiser, self.smoothing = net, optimiser, smoothing
+        """With ``graph``, batches of that size are learned from by a CUDA graph."""
+        self.net, self.optimiser, self.loss, self.awp = net, optimiser, loss, awp
         self.ranks = ranks or Ranks()
         self.weights: list[nn.Parameter] = [w for group in optimiser.param_groups for w in group["params"]]
         self.parts = Chunks(sys.maxsize, alone=True)  # a step takes far more memory than an answer
-        self.graphed = graphed.Graphed(lambda x, y: self._whole(self._labels, x, y), graph) if graph else None
+        self.graphed = graphed.Graphed(lambda *columns: self._learn([columns], 1.0), graph) if graph else None
         self._moving = self._told = False
 
-    def learn(self, x: Tensor, y: Tensor, share: float = 1.0) -> Tensor:
-        """One step by the labels of a batch; the loss before it."""
-        if self.graphed is not None and self.graphed.replays(x):
-            return self.graphed(x, y)
-        return self.step(self._labels, x, y, share=share)
-
-    def step(self, loss: Loss, *columns: Tensor, share: float = 1.0) -> Tensor:
-        """One step on a batch by any loss; its value before the step."""
+    def step(self, *columns: Tensor, share: float = 1.0) -> Tensor:
+        """One step on a batch; the loss before it."""
         n = len(columns[0])
         if not n:  # a batch too small for all ranks
             self.optimiser.zero_grad(set_to_none=True)
-            return self._move(torch.zeros((), device=columns[0].device), 0.0)
+            zero = torch.zeros((), device=columns[0].device)
+            if self.awp:  # what the others add up to find their way
+                self.ranks.average(self.weights, zero, 0.0)
+                self.optimiser.zero_grad(set_to_none=True)
+            return self._move(zero, 0.0)
+        if self.graphed is not None and self.graphed.replays(columns[0]):
+            return self.graphed(*columns)
         while True:
             before = _Before(self.net, columns[0].device)
             size = min(self.parts.fits, n)
             try:
-                if size < n:
-                    return self._in_parts(loss, math.ceil(n / size), columns, share)
-                whole = self.graphed if loss == self._labels else None
-                return self._whole(loss, *columns, share=share) if whole is None else whole(*columns)
+                if self.graphed is not None and size == n:
+                    return self.graphed(*columns)
+                return self._learn(self._parts(math.ceil(n / size), columns), share)
             except (RuntimeError, MemoryError) as error:
                 self._halve(error, size, columns[0])
             before.restore()
             give_back()
 
-    def _labels(self, x: Tensor, y: Tensor) -> Tensor:
-        return smoothed(self.net(x), y, self.smoothing).mean()
-
-    def _whole(self, loss_of: Loss, *columns: Tensor, share: float = 1.0) -> Tensor:
-        self._moving = False
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = loss_of(*columns)
-        loss.backward()
-        return self._move(loss.detach(), share)
-
-    def _in_parts(self, loss_of: Loss, count: int, columns: tuple[Tensor, ...], share: float) -> Tensor:
-        self._moving = False
-        self.optimiser.zero_grad(set_to_none=True)
+    def _parts(self, count: int, columns: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        if count == 1:
+            return [columns]
         parts = list(zip(*(column.tensor_split(count) for column in columns), strict=True))
-        if _normalised(self.net):  # batch normalisation cannot learn from one case
-            parts = [part for part in parts if len(part[0]) > 1]
-        n, total = sum(len(part[0]) for part in parts), torch.zeros((), device=columns[0].device)
+        # Batch normalisation cannot learn from one case.
+        return [part for part in parts if len(part[0]) > 1] if _normalised(self.net) else parts
+
+    def _learn(self, parts: list[tuple[Tensor, ...]], share: float) -> Tensor:
+        self._moving = False
+        if not self.awp:
+            return self._move(self._gradients(parts), share)
+        with self._astray(parts, share):
+            loss = self._gradients(parts)
+        return self._move(loss, share)
+
+    def _gradients(self, parts: list[tuple[Tensor, ...]]) -> Tensor:
+        """The gradients of the whole batch, each part weighted by its rows; its loss."""
+        self.optimiser.zero_grad(set_to_none=True)
+        n, total = sum(len(part[0]) for part in parts), torch.zeros((), device=parts[0][0].device)
         for part in parts:
-            loss = loss_of(*part) * (len(part[0]) / n)
+            loss = self.loss(*part) * (len(part[0]) / n)
             loss.backward()
-            total += loss.detach()
-        return self._move(total, share)
+            total = total + loss.detach()
+        return total
+
+    @contextmanager
+    def _astray(self, parts: list[tuple[Tensor, ...]], share: float) -> Iterator[None]:
+        """Weights a step up the loss of the batch for as long as the block lasts; statistics do not see it."""
+        buffers = list(self.net.buffers())
+        contents = [buffer.detach().clone() for buffer in buffers]
+        loss = self._gradients(parts)
+        self.ranks.average(self.weights, loss, share)
+        for buffer, content in zip(buffers, contents, strict=True):
+            buffer.data.copy_(content)
+        moved = [w for w in self.weights if w.grad is not None and w.dim() > 1]
+        kept = [w.detach().clone() for w in moved]
+        with torch.no_grad():
+            for w in moved:
+                assert w.grad is not None
+                w.add_(w.grad * (self.awp * w.norm() / w.grad.norm().clamp_min(torch.finfo(w.dtype).tiny)))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for w, was in zip(moved, kept, strict=True):
+                    w.copy_(was)
 
     def _move(self, loss: Tensor, share: float) -> Tensor:
         """The step that the gradients of all ranks say; the loss of the whole batch."""

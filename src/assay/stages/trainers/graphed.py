@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from assay.subjects.replayed import replayable
 
-Step = Callable[[Tensor, Tensor], Tensor]  # learns from (x, y) and returns the loss
+Step = Callable[..., Tensor]  # learns from columns with a row for each case and returns the loss
 
 WARM = 3  # steps taken as usual first: they make the optimiser's state and what libraries allocate once
 _OWN = ("lr", "capturable", "fused", "foreach")  # how this machine runs the optimiser, not what it has learned
@@ -30,29 +30,29 @@ class Graphed:
         """Whether a batch like this is replayed: that allocates nothing."""
         return self.graph is not None and len(x) == self.size
 
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        if len(x) != self.size:
-            return self.step(x, y)
+    def __call__(self, *columns: Tensor) -> Tensor:
+        if len(columns[0]) != self.size:
+            return self.step(*columns)
         if self.warm:
             self.warm -= 1
-            return self.step(x, y)
-        if self.graph is None and not self._capture(x, y):
+            return self.step(*columns)
+        if self.graph is None and not self._capture(columns):
             self.size = -1  # no batch has that size: never tried again
-            return self.step(x, y)
+            return self.step(*columns)
         assert self.graph is not None
-        self.x.copy_(x)
-        self.y.copy_(y)
+        for mine, column in zip(self.columns, columns, strict=True):
+            mine.copy_(column)
         self.graph.replay()
         return self.loss
 
-    def _capture(self, x: Tensor, y: Tensor) -> bool:
+    def _capture(self, columns: tuple[Tensor, ...]) -> bool:
         """Record the step on batches like these; recording computes nothing."""
-        self.x, self.y = x.clone(), y.clone()
+        self.columns = [column.clone() for column in columns]
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             # A stream of its own: matrix products keep their workspace by stream, and two graphs must not share one.
             with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
-                self.loss = self.step(self.x, self.y)
+                self.loss = self.step(*self.columns)
         except RuntimeError:  # a net that asks the host something in its forward pass
             torch.cuda.set_stream(stream)  # a broken capture leaves its own
             return False

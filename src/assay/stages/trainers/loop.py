@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +24,8 @@ from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 
-Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], Tensor]  # (net, x, y, ids, rng) -> x to learn from
+# (net, x, y, ids, rng) -> what to learn from: columns with a row for each case, the inputs first
+Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], tuple[Tensor, ...]]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
@@ -33,16 +35,18 @@ VALIDATED = 1000  # validation cases asked at once
 class Task:
     """What is learned where it is not the class of every case, and by which weights (all, where none are named).
 
-    ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases. ``after`` is
-    called after every step, ``epoch`` after every epoch, before it is judged. With ``still`` the net learns in
-    evaluation mode: statistics of batch normalisation stay, nothing is dropped out.
+    ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases, and what else
+    the trainer makes of a batch stands behind ``x``. ``after`` is called after every step, ``epoch`` after every epoch,
+    before it is judged. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
+    nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it.
     """
 
-    loss: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
+    loss: Callable[..., Tensor]
     after: Callable[[nn.Module], None] | None = None
     weights: Collection[str] | None = None
     still: bool = False
     epoch: Callable[[nn.Module], None] | None = None
+    pure: bool = False
 
 
 @dataclass(slots=True)
@@ -202,9 +206,12 @@ class _Run:
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
-        fast = task is None and self.ranks.count == 1 and graphed.possible(net, self.device)
+        pure = task is None or (task.pure and task.after is None)
+        fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
-        self.descent = Descent(net, self.optimiser, plan.smoothing, plan.batch if fast else 0, self.ranks)
+        loss = self._labels if task is None else partial(task.loss, net)
+        graph = plan.batch if fast else 0
+        self.descent = Descent(net, self.optimiser, loss, awp=plan.awp, graph=graph, ranks=self.ranks)
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
@@ -247,15 +254,14 @@ class _Run:
         rows = rows[part]
         x, y, share = self.train.x[rows], self.train.y[rows], len(rows) / n
         x = self.augmentation.apply(x, moves, (part.start, n))
-        if self.batch is not None and share:
-            x = self.batch(self.net, x, y, rows, here.at("inner"))
-        if self.task is None:
-            return self.descent.learn(x, y, share)
-        task = self.task
-        loss = self.descent.step(lambda *part: task.loss(self.net, *part), x, y, rows, share=share)
-        if task.after is not None:
-            task.after(self.net)
+        made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, here.at("inner"))
+        loss = self.descent.step(*made, y, rows, share=share)
+        if self.task is not None and self.task.after is not None:
+            self.task.after(self.net)
         return loss
+
+    def _labels(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        return smoothed(self.net(x), y, self.plan.smoothing).mean()
 
     def _follow(self, average: dict[str, Tensor], step: int) -> None:
         if self.plan.ema:

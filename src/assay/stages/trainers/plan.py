@@ -23,6 +23,7 @@ class Plan:
     smoothing: float = 0.0
     augment: str = ""
     ema: float = 0.0
+    awp: float = 0.0
 
     def check(self) -> None:
         if self.optimiser not in ("adam", "sgd"):
@@ -36,6 +37,8 @@ class Plan:
             raise UsageError(f"lr must be in (0, 1e30] and momentum in [0, 1), got {self.lr} and {self.momentum}")
         if not 0 <= self.ema < 1 or not 0 <= self.smoothing < 1:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
+        if not 0 <= self.awp < 1:
+            raise UsageError(f"awp is a share of each weight's length, 0.005 say; got {self.awp}")
 
 
 def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:

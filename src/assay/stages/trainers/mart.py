@@ -1,0 +1,70 @@
+"""MART: adversarial training that minds what the net gets wrong."""
+
+from torch import Tensor, nn
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.losses import boosted, divergence
+from assay.core.randomness import Stream
+from assay.core.registry import register
+from assay.stages.trainers.loop import Task, Watch, fit
+from assay.stages.trainers.plain import joined
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.searches import Searches
+from assay.subjects.bench import Splits
+
+
+@register("trainer", paper="Wang et al. 2020", needs=("train", "grad"))
+def mart(
+    module: nn.Module,
+    data: Splits,
+    extra: Cases | None,
+    *,
+    rng: Stream,
+    watch: Watch,
+    eps: float,
+    norm: str = "linf",
+    attack: str = "pgd(steps=10, step=0.25, early_stop=false)",
+    beta: float = 5.0,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimiser: str = "adam",
+    schedule: str = "cosine",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    augment: str = "",
+    ema: float = 0.0,
+    awp: float = 0.0,
+) -> nn.Module:
+    """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure; best epoch under
+    the attack.
+
+    Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
+    probability of a wrong class).
+    """
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    if beta < 0:
+        raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
+    searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
+
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor, Tensor]:
+        return searches.made(net, x, y, ids, here), x
+
+    def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        moved: Tensor = net(made).float()
+        clean: Tensor = net(x).float().log_softmax(1)
+        unsure = 1.0 - clean.gather(1, y[:, None]).squeeze(1).exp()
+        return (boosted(moved, y) + beta * divergence(moved, clean) * unsure).mean()
+
+    return fit(
+        module,
+        joined(data, extra),
+        data.part("val").cases,
+        plan,
+        rng=rng,
+        watch=watch,
+        batch=attacked,
+        judge=searches.judge(rng),
+        task=Task(loss, pure=True),
+    )

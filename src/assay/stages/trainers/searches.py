@@ -1,0 +1,83 @@
+"""The attacks inside a training: several in turn, against the net as it is, and what it withstands of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases, InputSpec
+from assay.core.chunks import Chunks
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.core.specs import split
+from assay.stages.attacks.untargeted import untargeted
+from assay.stages.trainers.inner import Inner
+from assay.stages.trainers.loop import Judge, accuracy
+from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.target import Target
+
+VALIDATED = 1000  # validation cases attacked after each epoch
+
+
+class Searches:
+    """The attacks of a comma list, each with the ball of the training unless it names its own.
+
+    Each makes an equal part of every batch; batches are drawn anew in each epoch, and so every case meets all of them.
+    """
+
+    def __init__(self, attacks: str, module: nn.Module, spec: InputSpec, *, eps: float, norm: str, batch: int) -> None:
+        start = ModuleTarget(module, spec)
+        self.all = [untargeted(one, start, eps=eps, norm=norm, who="a trainer") for one in split(attacks)]
+        if not self.all:
+            raise UsageError('this trainer learns from attacks; name one or more: attack="pgd(steps=10, step=0.25)"')
+        self.spec, self.inner = spec, Inner(spec)
+        self.chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
+
+    def climbing(self, **params: Any) -> "Searches":
+        """The same with other parameters of the attacks; refused where one does not know them."""
+        other = Searches.__new__(Searches)
+        other.__dict__ |= self.__dict__
+        other.all = []
+        for search in self.all:
+            known = {p.name for p in search.entry.parameters}
+            if not params.keys() <= known:
+                names = ", ".join(sorted(params.keys() - known))
+                raise UsageError(f"attack {search.entry.name!r} has no {names}, which this trainer sets; take pgd")
+            other.all.append(replace(search, params={**search.params, **params}))
+        return other
+
+    def target(self, net: nn.Module, x: Tensor) -> Target:
+        """Whom they attack: the net as it is now."""
+        return self.inner.of(net, x)
+
+    def made(self, net: nn.Module, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
+        """What the attacks make of a batch, each of its part; ``aims`` are labels, or what their loss refers to."""
+        target, count = self.target(net, x), min(len(self.all), max(len(x), 1))
+        parts = zip(x.tensor_split(count), aims.tensor_split(count), ids.tensor_split(count), strict=True)
+        made = [self._by(place, target, *part, rng) for place, part in enumerate(parts)]
+        return torch.cat(made).detach()
+
+    def _by(self, place: int, target: Target, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
+        def work(x: Tensor, aims: Tensor, ids: Tensor) -> Tensor:
+            some: Tensor = self.all[place](target, x, aims, rng=rng.rows(ids))
+            return some
+
+        return self.chunks.map(work, x, aims, ids)
+
+    def judge(self, rng: Stream) -> Judge:
+        """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""
+
+        def judged(net: nn.Module, val: Cases) -> dict[str, float]:
+            return {**accuracy(net, val), "score": self._withstood(net, val[:VALIDATED], rng.at("validation"))}
+
+        return judged
+
+    def _withstood(self, net: nn.Module, val: Cases, rng: Stream) -> float:
+        target, itself = self.target(net, val.x), ModuleTarget(net, self.spec)
+        held = torch.ones(len(val), dtype=torch.bool, device=val.x.device)
+        for place in range(len(self.all)):
+            made = self._by(place, target, val.x, val.y, val.origin, rng)
+            with torch.no_grad(), itself.ready():
+                held &= self.chunks.map(lambda x: itself(x).argmax(1), made) == val.y
+        return float(held.float().mean())

@@ -1,0 +1,73 @@
+"""TRADES: right on the clean input, and the same around it."""
+
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.losses import divergence, smoothed
+from assay.core.randomness import Stream
+from assay.core.registry import register
+from assay.stages.trainers.loop import Task, Watch, fit
+from assay.stages.trainers.plain import joined
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.searches import Searches
+from assay.subjects.bench import Splits
+
+
+@register("trainer", paper="Zhang et al. 2019", needs=("train", "grad"))
+def trades(
+    module: nn.Module,
+    data: Splits,
+    extra: Cases | None,
+    *,
+    rng: Stream,
+    watch: Watch,
+    eps: float,
+    norm: str = "linf",
+    attack: str = "pgd(steps=10, step=0.25, early_stop=false)",
+    beta: float = 6.0,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimiser: str = "adam",
+    schedule: str = "cosine",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    augment: str = "",
+    ema: float = 0.0,
+    awp: float = 0.0,
+) -> nn.Module:
+    """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
+
+    The attack climbs that divergence, not the loss of the label; epochs are judged by the attack as it is written.
+
+    Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
+    """
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    if beta < 0:
+        raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
+    searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
+    apart = searches.climbing(loss=divergence)
+
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor, Tensor]:
+        target = apart.target(net, x)
+        with torch.no_grad(), target.ready():
+            log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
+        return apart.made(net, x, log_p, ids, here), x
+
+    def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        clean, moved = net(x).float(), net(made).float()
+        return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
+
+    return fit(
+        module,
+        joined(data, extra),
+        data.part("val").cases,
+        plan,
+        rng=rng,
+        watch=watch,
+        batch=attacked,
+        judge=searches.judge(rng),
+        task=Task(loss, pure=True),
+    )

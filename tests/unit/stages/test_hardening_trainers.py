@@ -1,0 +1,139 @@
+"""Trainers that attack as they train: their losses by hand, weights led astray, attacks in parts."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.core.losses import boosted, divergence
+from assay.core.randomness import Stream
+from assay.core.registry import bind
+from assay.stages.trainers.descent import Descent
+from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.searches import Searches
+from assay.subjects.bench import Data, Splits
+
+SPEC = InputSpec((9,), (0.0, 1.0), ("left", "right"))
+EPS = 0.15
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(9, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def cases(n: int = 400, seed: int = 0) -> Cases:
+    """The first number says the class far from the middle, and is wrong one time in five; eight others are always right
+    together, and so near the middle that a small attack turns them round."""
+    rng = torch.Generator().manual_seed(seed)
+    y = (torch.arange(n) % 2).long()
+    side = 2.0 * y - 1
+    first = 0.5 + 0.3 * side * torch.where(torch.rand(n, generator=rng) < 0.2, -1.0, 1.0)
+    others = 0.5 + 0.05 * side[:, None] + 0.03 * torch.randn(n, 8, generator=rng)
+    return Cases.of(torch.cat([first[:, None], others], 1).clamp(0, 1), y)
+
+
+def splits() -> Splits:
+    return Splits("sides", Data("train", cases(), SPEC), Data("val", cases(200, 1), SPEC))
+
+
+def test_divergence_and_boosted_cross_entropy_by_hand() -> None:
+    p, q = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.25, 0.5, 0.25]])
+    right = 0.5 * math.log(2) + 0.25 * math.log(0.5)
+    assert divergence(q.log(), p.log()).item() == pytest.approx(right, abs=1e-6)
+    assert boosted(q.log(), torch.tensor([0])).item() == pytest.approx(-math.log(0.25) - math.log(0.5001), abs=1e-6)
+    assert boosted(q.log(), torch.tensor([1])).item() == pytest.approx(-math.log(0.5) - math.log(0.7501), abs=1e-6)
+
+
+def test_the_slope_of_a_sure_net_is_finite() -> None:
+    clean = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    moved = torch.tensor([[-200.0, 200.0]], requires_grad=True)
+    divergence(moved, clean.log_softmax(1)).sum().backward()
+    assert clean.grad is not None
+    assert moved.grad is not None
+    assert bool(clean.grad.isfinite().all())
+    assert bool(moved.grad.isfinite().all())
+
+
+def test_weights_led_astray_by_hand_and_back_bit_by_bit() -> None:
+    module, some = net(), cases(20)
+    weights = [w.detach().clone() for w in module.parameters()]
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(module(x), y)
+
+    # By hand: up by a tenth of each matrix's length, the gradient there, the step from where it was.
+    other = net()
+    other.load_state_dict(module.state_dict())
+    nn.functional.cross_entropy(other(some.x), some.y).backward()
+    with torch.no_grad():
+        for w in other.parameters():
+            assert w.grad is not None
+            if w.dim() > 1:
+                w.add_(0.1 * w.norm() * w.grad / w.grad.norm())
+            w.grad = None
+    nn.functional.cross_entropy(other(some.x), some.y).backward()
+    wanted = [w - 0.1 * there.grad for w, there in zip(weights, other.parameters(), strict=True)]  # type: ignore[operator]
+    Descent(module, optimiser, loss, awp=0.1).step(some.x, some.y)
+    for w, want in zip(module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(w.detach(), want)
+    still = torch.optim.SGD(module.parameters(), 0.0)
+    before = [w.detach().clone() for w in module.parameters()]
+    Descent(module, still, loss, awp=0.1).step(some.x, some.y)
+    assert all(torch.equal(w, was) for w, was in zip(module.parameters(), before, strict=True))
+
+
+def test_statistics_do_not_see_the_way_up() -> None:
+    twins = [nn.Sequential(nn.Linear(9, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)) for _ in range(2)]
+    twins[1].load_state_dict(twins[0].state_dict())
+    some = cases(20)
+    for module, awp in zip(twins, (0.0, 1e-9), strict=True):
+        optimiser = torch.optim.SGD(module.parameters(), 0.0)
+        Descent(module, optimiser, lambda x, y, m=module: nn.functional.cross_entropy(m(x), y), awp=awp).step(
+            some.x, some.y
+        )
+    for mine, other in zip(twins[0].buffers(), twins[1].buffers(), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_list_of_attacks_shares_a_batch() -> None:
+    module, some = net(), cases(40)
+    searches = Searches(
+        "fgsm(early_stop=false), fgsm(norm=l2, eps=0.3, early_stop=false)",
+        module,
+        SPEC,
+        eps=0.05,
+        norm="linf",
+        batch=40,
+    )
+    made = searches.made(module, some.x, some.y, some.origin, Stream(0))
+    away = made - some.x
+    assert float(away[:20].abs().amax()) <= 0.05 + 1e-6
+    assert float(away[20:].abs().amax()) > 0.05
+    assert float(away[20:].norm(dim=1).amax()) <= 0.3 + 1e-6
+
+
+def test_no_attack_is_refused_and_so_is_one_that_climbs_nothing() -> None:
+    with pytest.raises(UsageError, match="learns from attacks"):
+        Searches("", net(), SPEC, eps=0.1, norm="linf", batch=8)
+    with pytest.raises(UsageError, match="has no loss"):
+        Searches("deepfool", net(), SPEC, eps=0.1, norm="l2", batch=8).climbing(loss=divergence)
+
+
+@pytest.mark.parametrize("name", ["adversarial", "trades", "mart"])
+@pytest.mark.parametrize("awp", [0.0, 0.01])
+def test_it_learns_to_withstand(name: str, awp: float) -> None:
+    """Plain training leans on the eight; what withstands leans on the one."""
+    held = {}
+    for trainer, more in (("plain", {}), (name, {"eps": EPS, "awp": awp})):
+        fit = bind("trainer", trainer, {"epochs": 30, "batch": 40, "lr": 0.02, **more})
+        module = fit(net(), splits(), None, rng=Stream(0), watch=Unwatched()).eval()
+        searches = Searches("pgd(steps=20)", module, SPEC, eps=EPS, norm="linf", batch=100)
+        held[trainer] = searches.judge(Stream(1))(module, cases(200, 2))["score"]
+    assert held[name] >= 0.7
+    assert held["plain"] <= 0.4
