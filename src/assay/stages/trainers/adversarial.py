@@ -50,7 +50,7 @@ def adversarial(
     chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> Tensor:
-        count, target = round(len(x) * share), inner.of(net, x)
+        count, target = round(len(x) * share), inner.of(net, x, here)
 
         def work(x: Tensor, y: Tensor, ids: Tensor) -> Tensor:
             some: Tensor = search(target, x, y, rng=here.rows(ids))
@@ -62,7 +62,7 @@ def adversarial(
     def judged(net: nn.Module, val: Cases) -> dict[str, float]:
         return {
             **accuracy(net, val),
-            "score": _robust(inner.of(net, val.x), ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
+            "score": _robust(inner.of(net, val.x, rng), ModuleTarget(net, spec), val[:VALIDATED], search, rng, chunks),
         }
 
     return fit(
