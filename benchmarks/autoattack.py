@@ -4,8 +4,8 @@
     python benchmarks/autoattack.py resnet18@c.safetensors --data cifar10/test --eps 8/255 --memory
 
 Prints both robust accuracies and seconds. Exit 1 where ours leaves more than one image in 200 standing that the peer
-broke, net. With ``--memory``, ours alone, and the memory in
-use after each block: exit 1 where the last quarter of the blocks uses over 5 % more than the second quarter.
+broke, net. With ``--memory``, ours alone, and the memory in use after each block: exit 1 where the last quarter of the
+blocks uses over 5 % more than the second quarter.
 """
 
 import argparse

@@ -84,7 +84,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Workers on Ray; what i
 GpuShare = Annotated[float | None, typer.Option(help="The part of a GPU that each worker on Ray takes: 0.25.")]
 
 Amp = Annotated[
-    bool, typer.Option("--amp", help="bfloat16 where no gradient is taken; what counts is judged in float32.")
+    bool, typer.Option("--amp", help="bfloat16 in searches that take no gradient; what counts is judged in float32.")
 ]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the net: minutes at first, faster passes then.")]
 

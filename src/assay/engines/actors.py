@@ -18,7 +18,7 @@ from assay.core import deadline
 from assay.core.allocator import few_kernels
 from assay.core.errors import AssayError, UsageError
 from assay.core.extras import needed
-from assay.engines.cluster import Cluster, cpus_here, wanted
+from assay.engines.cluster import Cluster, threads_for, wanted
 from assay.engines.session import session
 
 log = logging.getLogger("assay")
@@ -128,9 +128,8 @@ class RayHands:
         gpus = 0.0 if not device.startswith("cuda") else cluster.gpu_share or 1.0
         self.wanted = wanted(cluster, gpus)
         nodes = max(1, sum(bool(node["Alive"]) for node in self._ray.nodes()))
-        threads = max(1, cpus_here() // -(-self.wanted // nodes))
-        if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit():  # Ray's workers have one of their own
-            threads = min(threads, max(1, int(asked)))
+        # Ours, asked here: Ray's workers have one of their own.
+        threads = threads_for(-(-self.wanted // nodes), os.environ.get("OMP_NUM_THREADS"))
         self._setting = Setting(deterministic, threads, deadline.limit(), versions())
         self._make = self._put(make)
         self._kind = self._ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Actor)

@@ -150,13 +150,19 @@ class Campaign:
                 log.warning("run %s goes on with curvature %s, as it began", self.folder.name, choice.curvature)
         self.look = replace(self.look, curvature=choice.curvature)
         if self.search.target.device.type == "cuda" and not self.whole_units:
-            first, chunks = self._first_lanes(width), self.search.chunks
-            chunks.size = rows_at_once(lambda: self.look(self.search, first), len(first), chunks.size, first.x.device)
+            once_more(lambda: self._fit_passes(width), "before the first case")
         if self.guidance.chooser is not None:  # these lanes were none of the campaign's
             self.guidance.chooser.load(known["strategy"])
 
     def _chosen_look(self, width: int, asked: str) -> Choice:
         return choose(self.look, self.search, self._first_lanes(width), asked)
+
+    def _fit_passes(self, width: int) -> None:
+        """As many rows in a pass as suit the GPU."""
+        first, chunks, target = self._first_lanes(width), self.search.chunks, self.search.target
+        chunks.size = rows_at_once(lambda: self.look(self.search, first), len(first), chunks.size, first.x.device)
+        if isinstance(target, Hurried):  # a compiled net's batches are filled up to it
+            target.rows = chunks.size
 
     def _first_lanes(self, width: int) -> Cases:
         """Lanes as at their seeds, to see what a step takes."""

@@ -62,6 +62,16 @@ def cpus_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_for(local: int, asked: str | None) -> int:
+    """Threads of each of ``local`` workers of this machine, no more than ``asked`` (OMP_NUM_THREADS of who asks).
+
+    >>> threads_for(10**6, None), threads_for(1, "1")
+    (1, 1)
+    """
+    threads = max(1, cpus_here() // max(1, local))
+    return min(threads, max(1, int(asked))) if asked is not None and asked.isdigit() else threads
+
+
 def patience(usual: float) -> float:
     """Seconds to go without any worker before the work is given up: the variable's, else those that are usual."""
     asked = os.environ.get(WAIT, "")

@@ -236,7 +236,7 @@ def fuzz(
         if bench.observer is None:
             faster = folded(target, seeds_from.cases.x)
             plain = compiled and "grad" not in _scored(stages)
-            faster = hurried(faster, amp=amp, compiled=plain, rows=bench.chunks.size)
+            faster = hurried(faster, amp=amp, compiled=plain, rows=bench.chunks.size, fold=False)
         bench.kept.update({"coverage": guidance.coverage, WORKSHOP: workshop})
         with ExitStack() as at_work:
             for net in (target, faster, *bench.roles.values()):

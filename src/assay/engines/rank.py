@@ -21,7 +21,7 @@ from assay.core.precision import half_precision
 from assay.core.randomness import Stream
 from assay.core.registry import Bound
 from assay.engines.actors import versions
-from assay.engines.cluster import cpus_here
+from assay.engines.cluster import threads_for
 from assay.engines.desk import Failure
 from assay.engines.session import session
 from assay.stages.trainers.loop import State
@@ -46,6 +46,7 @@ class Job:
     halved: bool  # bfloat16 where the device has it
     call_limit: float | None
     folder: str  # where the names of files are meant
+    threads: str | None = field(default_factory=lambda: os.environ.get("OMP_NUM_THREADS"))
     versions: tuple[str, str] = field(default_factory=versions)
 
 
@@ -84,7 +85,7 @@ def _trained(job: Job, ranks: Ranks, watch: "_Watch", local: int) -> nn.Module |
     if Path(job.folder).is_dir():
         os.chdir(job.folder)
     if not job.deterministic:
-        torch.set_num_threads(max(1, cpus_here() // local))
+        torch.set_num_threads(threads_for(local, job.threads))
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = needed("ray.train.torch", "ray", "--ray").get_device()

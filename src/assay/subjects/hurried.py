@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -34,12 +35,13 @@ class Hurried(PassedOn):
         amp: bool,
         compiled: bool,
         rows: int,
+        fold: bool = True,
         replay: bool = False,
         backend: str = "inductor",
     ) -> None:
         super().__init__(target)
-        self.amp, self.compiled, self.rows, self.backend = amp, compiled, rows, backend
-        self._fast = folded(target, _sample(target))
+        self.amp, self.compiled, self.rows, self.fold, self.backend = amp, compiled, rows, fold, backend
+        self._fast = folded(target, _sample(target)) if fold else target
         self.folds = self._fast is not target
         graphs = replay and not compiled and target.device.type == "cuda"
         self.replays = graphs and replayable(self._fast.module)
@@ -70,7 +72,8 @@ class Hurried(PassedOn):
 
     def __reduce__(self) -> tuple[object, ...]:
         """To another process as what it is made of: a compiled net cannot travel."""
-        return _again, (self.target, self.amp, self.compiled, self.rows, self.replays, self.backend)
+        how = {"amp": self.amp, "compiled": self.compiled, "rows": self.rows, "backend": self.backend}
+        return _again, (self.target, {**how, "fold": self.fold, "replay": self.replays})
 
     def ready(self) -> AbstractContextManager[object]:
         both = ExitStack()
@@ -94,8 +97,8 @@ class Hurried(PassedOn):
         return self._fast(torch.cat([x, more]) if len(more) else x)[:n]
 
 
-def _again(target: ModuleTarget, amp: bool, compiled: bool, rows: int, replay: bool, backend: str) -> Hurried:
-    return Hurried(target, amp=amp, compiled=compiled, rows=rows, replay=replay, backend=backend)
+def _again(target: ModuleTarget, how: dict[str, Any]) -> Hurried:
+    return Hurried(target, **how)
 
 
 def _sample(target: Target) -> Tensor:
@@ -107,15 +110,15 @@ def _has_images(target: Target) -> bool:
     return target.spec.kind == "image"
 
 
-def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, replay: bool = False) -> Target:
+def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, fold: bool = True, replay: bool = False) -> Target:
     """The faster target where something makes it so; a model that is no torch module is what it is.
 
-    ``replay`` is for those who take no second derivatives.
+    Without ``fold`` its net is taken as it is; ``replay`` is for those who take no second derivatives.
     """
     if not isinstance(target, ModuleTarget):
         return target
     graphs = replay and target.device.type == "cuda"
-    if not (amp or compiled or graphs or normalised_by_batch(target.module)):
+    if not (amp or compiled or graphs or (fold and normalised_by_batch(target.module))):
         return target
-    made = Hurried(target, amp=amp, compiled=compiled, rows=rows, replay=graphs)
+    made = Hurried(target, amp=amp, compiled=compiled, rows=rows, fold=fold, replay=graphs)
     return made if made.gains else target

@@ -4,8 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
+from assay.core.randomness import Stream
 from assay.stages.trainers.inner import Inner
 
+HERE = Stream(0)
 SPEC = InputSpec((3, 6, 6), (0.0, 1.0), ("a", "b"))
 
 
@@ -25,7 +27,7 @@ def test_it_is_the_net_as_it_is_now_in_evaluation_mode() -> None:
     for _ in range(5):
         learning(x).square().sum().backward()
         optimiser.step()
-        asked = inner.of(learning, x)
+        asked = inner.of(learning, x, HERE)
         with torch.no_grad():
             right = learning.eval()(x)
         learning.train()
@@ -34,31 +36,42 @@ def test_it_is_the_net_as_it_is_now_in_evaluation_mode() -> None:
     assert all(weight.requires_grad for weight in learning.parameters())
 
 
+class Gaining(nn.Module):
+    """Computes with a number that is no weight, and so a constant to who traces it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.gain = net(), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x) * self.gain
+        return out
+
+
 def test_a_fold_gone_wrong_is_found_out() -> None:
-    """The convolution of a shared weight: folded into one place, it would change the other."""
-
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.norm, self.two, self.end = (
-                nn.Conv2d(3, 3, 1, bias=False),
-                nn.BatchNorm2d(3),
-                nn.Conv2d(3, 3, 1, bias=False),
-                nn.Linear(108, 2),
-            )
-            self.two.weight = self.one.weight
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.end((self.norm(self.one(x)) + self.two(x)).flatten(1))
-            return out
-
-    learning, inner, x = Tied(), Inner(SPEC), inputs()
-    inner.of(learning, x)  # a new net: statistics of 0 and 1 hide it
-    learning(x)
+    learning, inner, x = Gaining(), Inner(SPEC), inputs()
     for _ in range(3):
-        asked = inner.of(learning, x)
+        inner.of(learning, x, HERE)
+    learning.gain = 3.0
+    asked = inner.of(learning, x, HERE)  # the fourth time
     with torch.no_grad():
-        torch.testing.assert_close(asked(x), learning.eval()(x))
+        right = learning.eval()(x)
+    torch.testing.assert_close(asked(x), right)
+    torch.testing.assert_close(inner.of(learning, x, HERE)(x), right)
+
+
+def test_every_epoch_looks_for_itself() -> None:
+    """What an epoch does must not depend on those before it: a training that goes on would do otherwise."""
+    learning, inner, x = Gaining(), Inner(SPEC), inputs()
+    for _ in range(5):
+        inner.of(learning, x, HERE)
+    learning.gain = 3.0
+    with torch.no_grad():
+        right = learning.eval()(x)
+    torch.testing.assert_close(inner.of(learning, x, HERE.at(1))(x), right)
+    learning.gain = 1.0
+    again = inner.of(learning, x, HERE.at(2))
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in again.module.modules()), "trusted anew"
 
 
 def test_another_net_is_another_target() -> None:
@@ -66,5 +79,5 @@ def test_another_net_is_another_target() -> None:
     first, second = net(), net()
     with torch.no_grad():
         second[4].weight.mul_(2)  # type: ignore[operator]  # a Linear
-    inner.of(first, x)
-    torch.testing.assert_close(inner.of(second, x)(x), second.eval()(x).detach())
+    inner.of(first, x, HERE)
+    torch.testing.assert_close(inner.of(second, x, HERE)(x), second.eval()(x).detach())

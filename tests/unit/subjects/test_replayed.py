@@ -118,6 +118,35 @@ def test_it_follows_weights_and_precision() -> None:
 
 
 @GPU
+def test_a_net_whose_rows_depend_on_each_other_is_left_as_it_is() -> None:
+    class Levelled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x - x.mean(0))
+
+    mine = Levelled(4, 2).cuda().requires_grad_(False)
+    again = Replayed(mine)
+    for seed in range(2 * SEEN):
+        x = torch.rand(6, 4, generator=torch.Generator().manual_seed(seed)).cuda()
+        torch.testing.assert_close(again(x), mine(x))
+    assert list(again.records.values()) == [None]
+
+
+@GPU
+def test_records_of_many_sizes_share_their_memory() -> None:
+    wide = (
+        nn.Sequential(nn.Conv2d(1, 64, 3), nn.ELU(), nn.Flatten(), nn.Linear(64 * 36, 3)).cuda().requires_grad_(False)
+    )
+    again, sizes = Replayed(wide), range(STEP, 33 * STEP, STEP)
+    taken = []
+    for n in reversed(sizes):
+        for _ in range(SEEN + 2):
+            slope(again, torch.rand(n, 1, 8, 8, device="cuda"))
+        taken.append(torch.cuda.memory_reserved())
+    assert len([record for record in again.records.values() if record is not None]) == len(sizes)
+    assert taken[-1] < 1.5 * taken[0]
+
+
+@GPU
 def test_a_net_that_asks_the_host_is_left_as_it_is() -> None:
     class Asking(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
@@ -130,3 +159,4 @@ def test_a_net_that_asks_the_host_is_left_as_it_is() -> None:
         x = torch.rand(6, 4, generator=torch.Generator().manual_seed(seed)).cuda()
         torch.testing.assert_close(again(x), mine(x))
     assert list(again.records.values()) == [None]
+    assert torch.rand(3, device="cuda").shape == (3,), "random numbers come as before"

@@ -72,6 +72,57 @@ def test_what_is_folded_follows_the_net_as_it_learns() -> None:
     assert not any(weight.requires_grad for weight in fold.module.parameters())
 
 
+def test_a_shared_weight_is_followed_whatever_its_name() -> None:
+    class Tied(nn.Module):
+        """The second layer by name is the first by use."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.late, self.early = nn.Linear(108, 108), nn.Linear(108, 108)
+            self.norm, self.end = nn.BatchNorm1d(2), nn.Linear(108, 2)
+            self.early.weight = self.late.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.norm(self.end(self.late(self.early(x.flatten(1)))))
+            return out
+
+    tied, x = Tied().eval(), torch.rand(8, 3, 6, 6)
+    fold = Folding(tied)
+    with torch.no_grad():
+        tied.late.weight.mul_(0.5)
+    fold.follow()
+    torch.testing.assert_close(fold.module(x), tied(x))
+
+
+def test_a_fold_that_climbs_otherwise_is_not_used() -> None:
+    class Hiding(nn.Module):
+        """Has no slope, which tracing does not see."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                out: Tensor = self.inner(x)
+            return out
+
+    target = ModuleTarget(Hiding().eval(), SPEC)
+    assert folded(target, torch.rand(8, 3, 6, 6)) is target
+
+
+def test_small_scores_are_compared_by_their_own_size() -> None:
+    x = torch.rand(8, 3, 6, 6)
+    small, none = net(), net()
+    with torch.no_grad():
+        for weight in (small[4].weight, small[4].bias):
+            weight.mul_(1e-6)  # type: ignore[operator]  # a Linear
+        for weight in (none[4].weight, none[4].bias):
+            weight.zero_()  # type: ignore[operator]
+    assert alike(ModuleTarget(small, SPEC), ModuleTarget(small, SPEC), x)
+    assert not alike(ModuleTarget(small, SPEC), ModuleTarget(none, SPEC), x)
+
+
 def test_the_net_itself_does_not_notice() -> None:
     class Remembering(nn.Module):
         def __init__(self) -> None:

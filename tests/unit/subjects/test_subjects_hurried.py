@@ -110,6 +110,16 @@ def test_batch_normalisation_is_folded_and_the_rest_is_not_copied(x: Tensor) -> 
         torch.testing.assert_close(slope, right)
 
 
+def test_a_net_is_taken_as_it_is_where_somebody_else_folds(x: Tensor) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).eval()
+    target = ModuleTarget(net, SPEC)
+    assert hurried(target, amp=False, compiled=False, rows=8, fold=False) is target
+    short = hurried(target, amp=True, compiled=False, rows=8, fold=False)
+    assert isinstance(short, Hurried)
+    assert not short.folds
+
+
 def test_a_net_that_can_neither_be_folded_nor_copied_stays_itself() -> None:
     class Kept(nn.Module):
         def __init__(self) -> None:

@@ -42,7 +42,7 @@ def _together(weight: Tensor, room: Tensor, need: Tensor, norm: Norm) -> Tensor:
     t = torch.zeros_like(need)
     while True:
         before = t
-        for _ in range(TURNS if t.is_cuda else 1):
+        for _ in range(_turns(t)):
             free = (ends - t).sign_().clamp_min_(0)
             pull = torch.linalg.vecdot(free, speed)[:, None]
             left = need - torch.linalg.vecdot(free.neg_().add_(1), reach)[:, None]
@@ -50,6 +50,10 @@ def _together(weight: Tensor, room: Tensor, need: Tensor, norm: Norm) -> Tensor:
             t = torch.where(pull > 0, left / pull, torch.where(left > 0, most, t)).clamp_max_(most).maximum(t)
         if not bool((t > before).any()):
             return torch.minimum(t * pace, room)
+
+
+def _turns(t: Tensor) -> int:
+    return TURNS if t.is_cuda else 1
 
 
 def _greedy(weight: Tensor, room: Tensor, need: Tensor) -> Tensor:

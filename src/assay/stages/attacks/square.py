@@ -72,6 +72,11 @@ def square(
     return made
 
 
+def _looks(x: Tensor, target: Target) -> int:
+    """Steps between two looks; who is asked elsewhere is not asked for nothing."""
+    return LOOKS if x.is_cuda and "grad" in target.gives else 1
+
+
 class _Search:
     """One random search: what stays the same over all its steps."""
 
@@ -88,7 +93,7 @@ class _Search:
         out, gains, hits = at.clone(), best.clone(), hit.clone()
         rows = torch.arange(len(x), device=x.device)
         plan: list[Tensor] = []
-        looks = LOOKS if x.is_cuda and "grad" in self.target.gives else 1
+        looks = _looks(x, self.target)
         for step, share in enumerate(self.shares):
             if step % looks == 0 and hit.any():
                 out[rows], gains[rows], hits[rows] = at, best, hit

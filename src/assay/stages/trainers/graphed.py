@@ -42,20 +42,23 @@ class Graphed:
         assert self.graph is not None
         for mine, column in zip(self.columns, columns, strict=True):
             mine.copy_(column)
-        self.graph.replay()
+        with torch.cuda.device(columns[0].device):
+            self.graph.replay()
         return self.loss
 
     def _capture(self, columns: tuple[Tensor, ...]) -> bool:
         """Record the step on batches like these; recording computes nothing."""
         self.columns = [column.clone() for column in columns]
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        try:
-            # A stream of its own: matrix products keep their workspace by stream, and two graphs must not share one.
-            with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
-                self.loss = self.step(*self.columns)
-        except RuntimeError:  # a net that asks the host something in its forward pass
-            torch.cuda.set_stream(stream)  # a broken capture leaves its own
-            return False
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(columns[0].device):  # whose streams are taken
+            stream = torch.cuda.current_stream()
+            try:
+                # A stream of its own: matrix products keep their workspace by stream, which no two graphs may share.
+                with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+                    self.loss = self.step(*self.columns)
+            except RuntimeError:  # a net that asks the host something in its forward pass
+                torch.cuda.set_stream(stream)  # a broken capture leaves its own
+                return False
         self.graph = graph
         return True
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
+from assay.core.randomness import Stream
 from assay.subjects.replayed import Replayed, replayable
 from assay.subjects.sources.folded import Folding, alike, folding_of
 from assay.subjects.sources.module import ModuleTarget
@@ -16,32 +17,43 @@ log = logging.getLogger("assay")
 class Inner:
     """Targets for the searches of one training.
 
-    A search takes many passes of each step; half of their time, in bfloat16 on a GPU, is batch normalisation. So they
+    A search takes many passes of each step; 40 % of their time, in bfloat16 on a GPU, is batch normalisation. So they
     are made by a copy without, which follows the net; and a GPU replays them. The copy is compared with the net now and
     then, ever more rarely, because a net just made has statistics that would hide a fold gone wrong.
     """
 
     def __init__(self, spec: InputSpec) -> None:
         self.spec = spec
-        self.net: nn.Module | None = None
         self.folding: Folding | None = None
-        self.asked = 0
-        self._searched: ModuleTarget | None = None
+        self.asked, self.trusted = 0, True
+        self._net: nn.Module | None = None
+        self._here: Stream | None = None
+        self._itself: ModuleTarget | None = None
+        self._faster: ModuleTarget | None = None
 
-    def of(self, net: nn.Module, x: Tensor) -> ModuleTarget:
-        """The net as a target, for inputs like these."""
-        if net is not self.net or self._searched is None:
-            self.net, self.folding = net, folding_of(net)
-            self._searched = self._target(net if self.folding is None else self.folding.module)
-        if self.folding is None:
-            return self._searched
+    def of(self, net: nn.Module, x: Tensor, here: Stream) -> ModuleTarget:
+        """The net as a target, for inputs like these; ``here`` is where in the training it is asked.
+
+        Comparisons count from where that begins, an epoch say, and so does what comes of them: a training that goes on
+        from there does the same.
+        """
+        if net is not self._net or self._itself is None:
+            self._net, self.folding = net, folding_of(net)
+            self._itself = self._target(net)
+            self._faster = None if self.folding is None else self._target(self.folding.module)
+        if self.folding is None or self._faster is None:
+            return self._itself
+        self.asked, self.trusted = (self.asked + 1, self.trusted) if here == self._here else (1, True)
+        self._here = here
+        if not self.trusted:
+            return self._itself
         self.folding.follow()
-        self.asked += 1
         now = self.asked & (self.asked - 1) == 0  # the first, second, fourth, … time
-        if now and not alike(ModuleTarget(net, self.spec), self._searched, x):
+        if now and not alike(ModuleTarget(net, self.spec), self._faster, x):
             log.debug("the net without its batch normalisations answers otherwise; it is searched as it is")
-            self.folding, self._searched = None, self._target(net)
-        return self._searched
+            self.trusted = False
+            return self._itself
+        return self._faster
 
     def _target(self, net: nn.Module) -> ModuleTarget:
         device = next((p.device for p in net.parameters()), torch.device("cpu"))

@@ -37,8 +37,9 @@ def mart(
     ema: float = 0.0,
     awp: float = 0.0,
 ) -> nn.Module:
-    """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure; best epoch under
-    the attack.
+    """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
+
+    The best epoch is that of the highest accuracy under the attack.
 
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).

@@ -55,8 +55,8 @@ def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimize
 def kept_share(ema: float, step: int) -> float:
     """The share of a running average that stays at a step: ``ema`` once it has seen enough, less before.
 
-    The average begins as the net that knows nothing; at 0.999 from the start, a third of it would still be that after a
-    thousand steps.
+    The average begins as the net that is to be trained; at 0.999 from the start, a third of it would still be that
+    after a thousand steps.
 
     >>> [round(kept_share(0.999, step), 3) for step in (0, 10, 100_000)]
     [0.1, 0.55, 0.999]

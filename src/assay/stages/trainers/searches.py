@@ -47,13 +47,13 @@ class Searches:
             other.all.append(replace(search, params={**search.params, **params}))
         return other
 
-    def target(self, net: nn.Module, x: Tensor) -> Target:
-        """Whom they attack: the net as it is now."""
-        return self.inner.of(net, x)
+    def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
+        """Whom they attack: the net as it is now, at this place of the training."""
+        return self.inner.of(net, x, here)
 
     def made(self, net: nn.Module, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
         """What the attacks make of a batch, each of its part; ``aims`` are labels, or what their loss refers to."""
-        target, count = self.target(net, x), min(len(self.all), max(len(x), 1))
+        target, count = self.target(net, x, rng), min(len(self.all), max(len(x), 1))
         parts = zip(x.tensor_split(count), aims.tensor_split(count), ids.tensor_split(count), strict=True)
         made = [self._by(place, target, *part, rng) for place, part in enumerate(parts)]
         return torch.cat(made).detach()
@@ -74,7 +74,7 @@ class Searches:
         return judged
 
     def _withstood(self, net: nn.Module, val: Cases, rng: Stream) -> float:
-        target, itself = self.target(net, val.x), ModuleTarget(net, self.spec)
+        target, itself = self.target(net, val.x, rng), ModuleTarget(net, self.spec)
         held = torch.ones(len(val), dtype=torch.bool, device=val.x.device)
         for place in range(len(self.all)):
             made = self._by(place, target, val.x, val.y, val.origin, rng)

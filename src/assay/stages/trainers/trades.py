@@ -51,7 +51,7 @@ def trades(
     apart = searches.climbing(loss=divergence)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor, Tensor]:
-        target = apart.target(net, x)
+        target = apart.target(net, x, here)
         with torch.no_grad(), target.ready():
             log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
         return apart.made(net, x, log_p, ids, here), x
