@@ -174,6 +174,19 @@ def _column(eps: Budget, like: Tensor) -> Tensor:
     return torch.as_tensor(eps, dtype=like.dtype, device=like.device).reshape(-1, 1)
 
 
+def first_order(slope: Tensor, delta: Tensor, eps: float, norm: Norm) -> Tensor:
+    """How much a linear function with these slopes can still gain in the ball, from ``delta`` away of its middle, (N,).
+
+    Never negative inside the ball, and 0 at its best point.
+    """
+    if norm == "linf":
+        # Entry by entry, each at least 0 inside the ball: the difference of two sums would cancel near convergence.
+        return (eps * slope.abs() - delta * slope).flatten(1).sum(1)
+    gone = (delta * slope).flatten(1).sum(1)
+    longest = safe_length(slope) if norm == "l2" else slope.abs().flatten(1).amax(1)
+    return eps * longest - gone
+
+
 def safe_length(vectors: Tensor) -> Tensor:
     """The l2 norm of each row, whose derivative is finite also at 0, (N,).
 

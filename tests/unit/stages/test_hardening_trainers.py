@@ -1,20 +1,26 @@
 """Trainers that attack as they train: their losses by hand, weights led astray, attacks in parts."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.core import norms
 from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.stages.trainers import loop
 from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Data, Splits
+from assay.subjects.sources.module import ModuleTarget
 
 SPEC = InputSpec((9,), (0.0, 1.0), ("left", "right"))
 EPS = 0.15
@@ -125,7 +131,115 @@ def test_no_attack_is_refused_and_so_is_one_that_climbs_nothing() -> None:
         Searches("deepfool", net(), SPEC, eps=0.1, norm="l2", batch=8).climbing(loss=divergence)
 
 
-@pytest.mark.parametrize("name", ["adversarial", "trades", "mart"])
+def test_what_a_linear_function_can_still_gain_by_hand() -> None:
+    slope, delta = torch.tensor([[3.0, -4.0]]), torch.tensor([[0.1, 0.1]])
+    gone = 3 * 0.1 - 4 * 0.1
+    for norm, most in (("linf", 0.5 * 7), ("l2", 0.5 * 5), ("l1", 0.5 * 4)):
+        assert norms.first_order(slope, delta, 0.5, norms.check(norm)).item() == pytest.approx(most - gone, abs=1e-6)
+    best = torch.tensor([[0.5, -0.5]])
+    assert norms.first_order(slope, best, 0.5, "linf").item() == 0
+
+
+class Asked(ModuleTarget):
+    """Counts the rows of each pass that takes a gradient."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module, SPEC)
+        self.rows: list[int] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.requires_grad:
+            self.rows.append(len(x))
+        return super().__call__(x)
+
+
+def test_rows_that_have_converged_stop_and_keep_their_point() -> None:
+    """The loss of a linear net is climbed by one step of the whole ball; from there nothing is left to gain."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        linear = nn.Sequential(nn.Linear(9, 2))
+    some, how = cases(20), {"eps": 0.01, "steps": 6, "step": 2.0, "random_start": False, "early_stop": False}
+    made, asked = {}, {}
+    for converged in (0.0, 1e-6):
+        target = Asked(linear)
+        attack = bind("attack", "pgd", {**how, "converged": converged})
+        made[converged] = attack(target, some.x, some.y, rng=Stream(0).rows(some.origin))
+        asked[converged] = target.rows
+    assert torch.equal(made[0.0], made[1e-6])
+    assert asked == {0.0: [20] * 6, 1e-6: [20, 20]}
+
+
+def test_dynamic_searches_less_at_first_and_whole_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    climbing = Searches.climbing
+
+    def watched(self: Searches, **params: float) -> Searches:
+        seen.append(params["converged"])
+        return climbing(self, **params)
+
+    monkeypatch.setattr(Searches, "climbing", watched)
+    fit = bind("trainer", "dynamic", {"epochs": 4, "batch": 200, "eps": EPS, "loose": 0.4, "until": 0.5})
+    fit(net(), splits(), None, rng=Stream(0), watch=Unwatched())
+    assert seen == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_balls_grow_in_the_warm_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[float] = []
+    made = Searches.made
+
+    def watched(self: Searches, net: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+        out = made(self, net, x, *rest)
+        sizes.append(float((out - x).abs().amax()))
+        return out
+
+    monkeypatch.setattr(Searches, "made", watched)
+    fit = bind("trainer", "adversarial", {"epochs": 4, "batch": 200, "eps": 0.2, "warm": 0.5})
+    fit(net(), splits(), None, rng=Stream(0), watch=Unwatched())
+    assert sizes == pytest.approx([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2], abs=1e-5)
+
+
+class Noted(Unwatched):
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        self.facts |= facts
+
+
+def test_a_net_that_fools_one_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the one step makes nothing, the net does far better under it than under PGD, and another takes over."""
+    made, by = Searches.made, []
+
+    def blunt(self: Searches, net: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+        steps = self.all[0].params["steps"]
+        by.append(steps)
+        return x if steps == 1 else made(self, net, x, *rest)
+
+    monkeypatch.setattr(Searches, "made", blunt)
+    watch = Noted()
+    fit = bind("trainer", "fast", {"epochs": 8, "batch": 40, "eps": EPS, "lr": 0.02})
+    fit(net(), splits(), None, rng=Stream(0), watch=watch)
+    assert by.count(4) > 0
+    assert watch.facts["overfitted_to_one_step"] == by.count(4) / 10, "ten batches an epoch, one look each"
+
+
+def test_a_score_that_falls_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    scores = iter([0.3, 0.5, 0.48, 0.4])
+    watch = Noted()
+    loop.fit(
+        net(),
+        cases(40),
+        cases(40, 1),
+        Plan(4, 20, 0.01),
+        rng=Stream(0),
+        watch=watch,
+        judge=lambda net, val: {"score": next(scores), "val_loss": 0.0, "val_accuracy": 0.0},
+    )
+    assert watch.facts == {"overfitting": {"best": 0.5, "epoch": 2, "last": 0.4}}
+    assert "fell from 0.500 in epoch 2 to 0.400" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["adversarial", "trades", "mart", "dynamic", "fast"])
 @pytest.mark.parametrize("awp", [0.0, 0.01])
 def test_it_learns_to_withstand(name: str, awp: float) -> None:
     """Plain training leans on the eight; what withstands leans on the one."""

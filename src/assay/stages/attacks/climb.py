@@ -12,7 +12,7 @@ from torch import Tensor
 from assay.core import norms
 from assay.core.aims import Criterion, aim
 from assay.core.errors import UsageError
-from assay.core.losses import Loss
+from assay.core.losses import Loss, log_odds
 from assay.core.norms import Norm
 from assay.core.randomness import Rows
 from assay.core.shapes import column
@@ -27,7 +27,8 @@ class Climb:
     """How to climb; calling it does.
 
     ``step`` is a share of ``eps``; ``decay`` above 0 accumulates momentum. With ``early_stop`` a row ends at its first
-    adversarial iterate; without, every row takes all steps. Restarts go on only with rows that are not adversarial yet.
+    adversarial iterate; without, every row takes all steps. A row also ends where its loss can gain no more than
+    ``converged`` in the ball, by its slope there. Restarts go on only with rows that are not adversarial yet.
     """
 
     eps: float
@@ -41,6 +42,7 @@ class Climb:
     early_stop: bool = True
     loss: str | Loss = "ce"
     criterion: str | Criterion = "top"
+    converged: float = 0.0
 
     def __call__(self, target: Target, x: Tensor, y: Tensor, rng: Rows) -> Tensor:
         """The inputs after the climb, inside the ball and the bounds, (N, *shape)."""
@@ -61,9 +63,12 @@ class _Walk:
     """One climb on one target: what stays the same over all its steps."""
 
     def __init__(self, how: Climb, target: Target) -> None:
-        if how.steps < 1 or how.restarts < 1 or how.step <= 0 or how.decay < 0:
+        if how.steps < 1 or how.restarts < 1 or how.step <= 0 or how.decay < 0 or how.converged < 0:
             told = f"steps {how.steps}, restarts {how.restarts}, step {how.step}, decay {how.decay}"
-            raise UsageError(f"an attack needs steps, restarts and step above 0 and no negative decay; got {told}")
+            told += f", converged {how.converged}"
+            raise UsageError(
+                f"an attack needs steps, restarts and step above 0, no negative decay or converged; got {told}"
+            )
         self.how, self.target = how, target
         self.norm: Norm = norms.check(how.norm, how.eps)
         if self.norm == "l0":
@@ -85,9 +90,9 @@ class _Walk:
         for _ in range(self.how.steps):
             if not len(rows):
                 break
-            outputs, _, grad = uphill(self.target, at, y, self.aim)
-            if self.how.early_stop:
-                on = (~self.aim.hit(outputs, y)).nonzero().squeeze(1)
+            outputs, gain, grad = uphill(self.target, at, y, self.aim)
+            if self.how.early_stop or self.how.converged:
+                on = (~self._ended(outputs, gain, grad, at - x, y)).nonzero().squeeze(1)
                 if len(on) < len(rows):
                     out[rows] = at  # rows that leave now are final; the others are written again when they do
                     rows, x, y, at, grad, low, high = (t[on] for t in (rows, x, y, at, grad, low, high))
@@ -98,6 +103,16 @@ class _Walk:
             at = self._move(at, grad, x, low, high)
         out[rows] = at
         return out
+
+    def _ended(self, outputs: Tensor, gain: Tensor, grad: Tensor, delta: Tensor, y: Tensor) -> Tensor:
+        """Which rows go no further."""
+        ended = self.aim.hit(outputs, y) if self.how.early_stop else torch.zeros_like(gain, dtype=torch.bool)
+        if not self.how.converged:
+            return ended
+        left = norms.first_order(grad, delta, self.how.eps, self.norm)
+        if self.aim.loss is log_odds:  # whose slope is that of cross-entropy over the chance of being wrong
+            left = left * gain.sigmoid()
+        return ended | (left <= self.how.converged)
 
     def reached(self, at: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():

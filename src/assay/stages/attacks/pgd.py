@@ -27,10 +27,13 @@ def pgd(
     early_stop: bool = True,
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
+    converged: float = 0.0,
 ) -> Tensor:
     """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps.
 
+    With ``converged`` a row also stops where its first-order loss (``fol``) is no more than that.
+
     Formula: x₀ uniform in the ball, xₜ₊₁ = Π(xₜ + step·eps · s(∇L(xₜ, y))), Π the projection on ball and bounds.
     """
-    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion)
+    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion, converged)
     return how(target, x, y, rng)

@@ -45,15 +45,12 @@ def fol(
     assert eps is not None  # _check has seen to it
     x = cases.x.to(slope.device)
     seed = cases.parent.detach().to(slope.device)
-    if norm == "l2":
-        return eps * norms.safe_length(slope) - ((x - seed) * slope).flatten(1).sum(1)
     if box:
         # Paper: the bounds of the inputs are ignored. Here: on request they are kept, because at the edge of the box
         # the gradient points where no case can go.
         low, high = norms.box(seed, eps, "linf", bench.target.spec.bounds)
         return torch.maximum(slope * (high - x), slope * (low - x)).flatten(1).sum(1)
-    # Entry by entry, each at least 0 inside the ball: the difference of two sums would cancel near convergence.
-    return (eps * slope.abs() - (x - seed) * slope).flatten(1).sum(1)
+    return norms.first_order(slope, x - seed, eps, norms.check(norm))
 
 
 def _check(eps: float | None, norm: str, exact: bool, box: bool, safe: bool) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Watch, fit
+from assay.stages.trainers.loop import Moment, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -25,6 +25,7 @@ def adversarial(
     norm: str = "linf",
     attack: str = "pgd(steps=7, step=0.25, early_stop=false)",
     share: float = 1.0,
+    warm: float = 0.0,
     epochs: int = 20,
     batch: int = 64,
     lr: float = 1e-3,
@@ -40,14 +41,15 @@ def adversarial(
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attacks.
 
     ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
-    a batch. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020).
+    a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
+    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020).
     """
     plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor]:
-        count = round(len(x) * share)
-        return (torch.cat([searches.made(net, x[:count], y[:count], ids[:count], here), x[count:]]),)
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
+        count, now = round(len(x) * share), searches.grown(at.progress / warm if warm else 1.0)
+        return (torch.cat([now.made(net, x[:count], y[:count], ids[:count], at.rng), x[count:]]),)
 
     return fit(
         module,

@@ -1,6 +1,7 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,11 +25,23 @@ from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 
-# (net, x, y, ids, rng) -> what to learn from: columns with a row for each case, the inputs first
-Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Stream], tuple[Tensor, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where in a training a batch is: the randomness of its epoch, and the share of all steps that are made."""
+
+    rng: Stream
+    progress: float
+
+
+# (net, x, y, ids, moment) -> what to learn from: columns with a row for each case, the inputs first
+Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Moment], tuple[Tensor, ...]]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
+OVERFITTED = 0.03  # fall of the score from the best epoch to the last one that is told: three errors of 1000 cases
+
+told = logging.getLogger("assay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,23 @@ def fit(
         state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), graphed.state_of(run.optimiser)
         watch.epoch(state, net)
     net.load_state_dict(state.best)
+    if judge is not None:
+        _tell_of_overfitting(state.log[others:], watch)
     return net
+
+
+def _tell_of_overfitting(log: Sequence[dict[str, float]], watch: Watch) -> None:
+    """Tell where the last epoch is worse than the best one by more than chance: what it learned since was the heap."""
+    scores = [row["score"] for row in log]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    fall = scores[best] - scores[-1]
+    if fall > OVERFITTED:
+        told.warning(
+            "overfitting: the score fell from %.3f in epoch %d to %.3f in the last one; the weights are those of epoch "
+            "%d, and fewer epochs, --ema or awp would do as well",
+            *(scores[best], best + 1, scores[-1], best + 1),
+        )
+        watch.note({"overfitting": {"best": scores[best], "epoch": best + 1, "last": scores[-1]}})
 
 
 def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
@@ -241,20 +270,20 @@ class _Run:
                 rows = order[start : start + plan.batch]
                 if len(rows) == 1 and n > 1 and self.net.training:
                     continue  # batch normalisation cannot learn from one case
-                rate = plan.lr * rate_at(plan.schedule, (epoch + i / len(starts)) / plan.epochs)
-                graphed.set_rate(self.optimiser, rate)
-                total += self._step(rows, here, moves) * len(rows)
+                moment = Moment(here.at("inner"), (epoch + i / len(starts)) / plan.epochs)
+                graphed.set_rate(self.optimiser, plan.lr * rate_at(plan.schedule, moment.progress))
+                total += self._step(rows, moment, moves) * len(rows)
                 self.ranks.seen += len(rows)
                 self._follow(average, epoch * len(starts) + i)
                 self.watch.batch(epoch, (i + 1) / len(starts))
         return float(total) / n
 
-    def _step(self, rows: Tensor, here: Stream, moves: torch.Generator) -> Tensor:
+    def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator) -> Tensor:
         n, part = len(rows), self.ranks.part(len(rows))
         rows = rows[part]
         x, y, share = self.train.x[rows], self.train.y[rows], len(rows) / n
         x = self.augmentation.apply(x, moves, (part.start, n))
-        made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, here.at("inner"))
+        made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, moment)
         loss = self.descent.step(*made, y, rows, share=share)
         if self.task is not None and self.task.after is not None:
             self.task.after(self.net)

@@ -7,7 +7,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Task, Watch, fit
+from assay.stages.trainers.loop import Moment, Task, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -49,8 +49,8 @@ def mart(
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor, Tensor]:
-        return searches.made(net, x, y, ids, here), x
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
+        return searches.made(net, x, y, ids, at.rng), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         moved: Tensor = net(made).float()

@@ -1,5 +1,6 @@
 """The attacks inside a training: several in turn, against the net as it is, and what it withstands of them."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from assay.core.cases import Cases, InputSpec
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
+from assay.core.registry import Bound
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import untargeted
 from assay.stages.trainers.inner import Inner
@@ -27,25 +29,42 @@ class Searches:
     """
 
     def __init__(self, attacks: str, module: nn.Module, spec: InputSpec, *, eps: float, norm: str, batch: int) -> None:
-        start = ModuleTarget(module, spec)
-        self.all = [untargeted(one, start, eps=eps, norm=norm, who="a trainer") for one in split(attacks)]
-        if not self.all:
-            raise UsageError('this trainer learns from attacks; name one or more: attack="pgd(steps=10, step=0.25)"')
-        self.spec, self.inner = spec, Inner(spec)
+        self.spec, self.inner, self.start = spec, Inner(spec), ModuleTarget(module, spec)
+        self.eps, self.norm = eps, norm
         self.chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
+        self.all = self._read(attacks)
+
+    def _read(self, attacks: str) -> list[Bound]:
+        ball = {"eps": self.eps, "norm": self.norm}
+        found = [untargeted(one, self.start, **ball, who="a trainer") for one in split(attacks)]  # type: ignore[arg-type]
+        if not found:
+            raise UsageError('this trainer learns from attacks; name one or more: attack="pgd(steps=10, step=0.25)"')
+        return found
+
+    def _of(self, attacks: list[Bound]) -> "Searches":
+        """Other attacks on the same nets."""
+        other = copy.copy(self)
+        other.all = attacks
+        return other
+
+    def instead(self, attacks: str) -> "Searches":
+        """These attacks in the same ball."""
+        return self._of(self._read(attacks))
 
     def climbing(self, **params: Any) -> "Searches":
         """The same with other parameters of the attacks; refused where one does not know them."""
-        other = Searches.__new__(Searches)
-        other.__dict__ |= self.__dict__
-        other.all = []
         for search in self.all:
-            known = {p.name for p in search.entry.parameters}
-            if not params.keys() <= known:
-                names = ", ".join(sorted(params.keys() - known))
+            unknown = params.keys() - {p.name for p in search.entry.parameters}
+            if unknown:
+                names = ", ".join(sorted(unknown))
                 raise UsageError(f"attack {search.entry.name!r} has no {names}, which this trainer sets; take pgd")
-            other.all.append(replace(search, params={**search.params, **params}))
-        return other
+        return self._of([replace(search, params={**search.params, **params}) for search in self.all])
+
+    def grown(self, share: float) -> "Searches":
+        """The same in balls of that share of their radius."""
+        if share >= 1:
+            return self
+        return self._of([replace(one, params={**one.params, "eps": share * one.params["eps"]}) for one in self.all])
 
     def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
         """Whom they attack: the net as it is now, at this place of the training."""

@@ -8,7 +8,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Task, Watch, fit
+from assay.stages.trainers.loop import Moment, Task, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -50,11 +50,11 @@ def trades(
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     apart = searches.climbing(loss=divergence)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, here: Stream) -> tuple[Tensor, Tensor]:
-        target = apart.target(net, x, here)
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
+        target = apart.target(net, x, at.rng)
         with torch.no_grad(), target.ready():
             log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
-        return apart.made(net, x, log_p, ids, here), x
+        return apart.made(net, x, log_p, ids, at.rng), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         clean, moved = net(x).float(), net(made).float()
