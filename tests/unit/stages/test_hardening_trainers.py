@@ -223,8 +223,12 @@ def test_a_net_that_fools_one_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
     assert watch.facts["overfitted_to_one_step"] == by.count(4) / 10, "ten batches an epoch, one look each"
 
 
-def test_a_score_that_falls_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    scores = iter([0.3, 0.5, 0.48, 0.4])
+@pytest.mark.parametrize(("last", "told"), [(0.33, True), (0.36, False)])
+def test_a_score_that_falls_by_more_than_chance_is_told(
+    last: float, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two standard errors of a share of 40 cases are 0.158."""
+    scores = iter([0.3, 0.5, 0.48, last])
     watch = Noted()
     loop.fit(
         net(),
@@ -235,8 +239,8 @@ def test_a_score_that_falls_is_told(caplog: pytest.LogCaptureFixture) -> None:
         watch=watch,
         judge=lambda net, val: {"score": next(scores), "val_loss": 0.0, "val_accuracy": 0.0},
     )
-    assert watch.facts == {"overfitting": {"best": 0.5, "epoch": 2, "last": 0.4}}
-    assert "fell from 0.500 in epoch 2 to 0.400" in caplog.text
+    assert watch.facts == ({"overfitting": "0.500 in epoch 2, 0.330 in the last"} if told else {})
+    assert ("fell from 0.500 in epoch 2 to 0.330" in caplog.text) == told
 
 
 @pytest.mark.parametrize("name", ["adversarial", "trades", "mart", "dynamic", "fast"])

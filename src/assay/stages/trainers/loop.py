@@ -39,7 +39,7 @@ Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Moment], tuple[Tensor, ...]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
-OVERFITTED = 0.03  # fall of the score from the best epoch to the last one that is told: three errors of 1000 cases
+OVERFITTED = 2.0  # standard errors by which the last epoch's score is below the best one's before it is told
 
 told = logging.getLogger("assay")
 
@@ -170,22 +170,22 @@ def fit(
         watch.epoch(state, net)
     net.load_state_dict(state.best)
     if judge is not None:
-        _tell_of_overfitting(state.log[others:], watch)
+        _tell_of_overfitting(state.log[others:], min(len(val), VALIDATED), watch)
     return net
 
 
-def _tell_of_overfitting(log: Sequence[dict[str, float]], watch: Watch) -> None:
-    """Tell where the last epoch is worse than the best one by more than chance: what it learned since was the heap."""
+def _tell_of_overfitting(log: Sequence[dict[str, float]], n: int, watch: Watch) -> None:
+    """Tell where the last epoch's score, a share of ``n`` cases, is below the best one by more than chance."""
     scores = [row["score"] for row in log]
     best = max(range(len(scores)), key=scores.__getitem__)
     fall = scores[best] - scores[-1]
-    if fall > OVERFITTED:
+    if fall > OVERFITTED * math.sqrt(0.25 / n):
         told.warning(
             "overfitting: the score fell from %.3f in epoch %d to %.3f in the last one; the weights are those of epoch "
             "%d, and fewer epochs, --ema or awp would do as well",
             *(scores[best], best + 1, scores[-1], best + 1),
         )
-        watch.note({"overfitting": {"best": scores[best], "epoch": best + 1, "last": scores[-1]}})
+        watch.note({"overfitting": f"{scores[best]:.3f} in epoch {best + 1}, {scores[-1]:.3f} in the last"})
 
 
 def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
