@@ -31,6 +31,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
 
 
+# Parameters that stages got when there were runs of theirs already. Texts leave them out where they are as usual: a run
+# is known by its texts, and one from before is to be the same run still.
+LATER: dict[tuple[str, str], frozenset[str]] = {
+    ("attack", "pgd"): frozenset({"converged"}),
+    ("trainer", "adversarial"): frozenset({"awp", "warm"}),
+}
+
+
 def register(
     kind: str, *, name: str = "", paper: str = "", needs: tuple[str, ...] = (), gradients: int = 0
 ) -> Callable[[Function], Function]:
@@ -136,7 +144,10 @@ class Bound:
     @property
     def text(self) -> str:
         """``name(key=value, ...)``, which reads back to the same thing unless it is another library's object."""
+        usual = {p.name: p.default for p in self.entry.parameters}
+        later = LATER.get((self.entry.kind, self.entry.name), frozenset())
         told = {**(self.entry.facts or {}), **self.params}
+        told = {k: v for k, v in told.items() if k not in later or repr(v) != usual.get(k)}
         inside = ", ".join(f"{k}={written(v)}" for k, v in sorted(told.items()))
         return f"{self.entry.name}({inside})" if inside else self.entry.name
 

@@ -387,3 +387,15 @@ def test_a_file_of_a_user_imports_its_neighbours(tmp_path: Path) -> None:
         "from neighbour_of_mine import FACTOR\ndef triple(x):\n    return FACTOR * x\n"
     )
     assert load_object(tmp_path / "uses_it.py", "triple")(2) == 6
+
+
+@pytest.mark.parametrize(("kind", "name"), list(registry.LATER))
+def test_parameters_that_came_later_are_told_only_where_they_are_set(kind: str, name: str) -> None:
+    """A run is known by the texts of its stages, and one from before a parameter came is the same run still."""
+    known = {p.name: p for p in entry(kind, name).parameters}
+    for later in registry.LATER[kind, name]:
+        assert known[later].default == "0.0"
+        for value, told in ((0.0, False), (0.25, True)):
+            text = bind(kind, name, {"eps": 0.1, later: value}).text
+            assert (f"{later}=" in text) == told
+            assert bind(kind, *specs.step(text)).params[later] == value

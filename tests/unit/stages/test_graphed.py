@@ -58,7 +58,7 @@ def test_only_known_modules_without_hooks_on_a_gpu_are_captured() -> None:
 
 def test_a_step_that_cannot_be_captured_is_taken_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    monkeypatch.setattr(graphed.Graphed, "_capture", lambda self, x, y: tried.append(len(x)))
+    monkeypatch.setattr(graphed.Graphed, "_capture", lambda self, columns: tried.append(len(columns[0])))
     step = graphed.Graphed(lambda x, y: x.sum(), 4)
     sums = [float(step(torch.ones(n, 1), torch.zeros(n))) for n in (4, 4, 4, 4, 4, 2)]
     assert sums == [4, 4, 4, 4, 4, 2]
