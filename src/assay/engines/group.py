@@ -29,6 +29,7 @@ from assay.engines.pool import WAIT_SECONDS, NoWorkers
 from assay.engines.rank import Job, on_cpu, packed, unpacked
 from assay.stages.trainers.loop import State, Watch
 from assay.subjects.bench import Splits
+from assay.subjects.sources.folded import normalised_by_batch
 
 log = logging.getLogger("assay")
 
@@ -74,7 +75,7 @@ class _Group:
         self.ray, self.watch, self.module = needed("ray", "ray", "--ray"), watch, job.module
         share = (cluster.gpu_share or 1.0) if gpu else 0.0
         self.count = wanted(cluster, share, at_once=True)
-        if self.count > 1 and _normalised(job.module):
+        if self.count > 1 and normalised_by_batch(job.module):
             log.info(
                 "batch normalisation takes its statistics from each worker's part of a batch, so the net is not quite "
                 "the one that a single process gives"
@@ -197,10 +198,6 @@ class _Rate:
             return None
         since, before = self.first
         return (seen - before) / (now - since) if seen > before else None
-
-
-def _normalised(net: nn.Module) -> bool:
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in net.modules())
 
 
 def _line(error: BaseException) -> str:

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Watch, fit
-from assay.stages.trainers.plain import joined
+from assay.stages.trainers.loop import Moment, Watch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
@@ -51,13 +50,4 @@ def adversarial(
         count, now = round(len(x) * share), searches.grown(at.progress / warm if warm else 1.0)
         return (torch.cat([now.made(net, x[:count], y[:count], ids[:count], at.rng), x[count:]]),)
 
-    return fit(
-        module,
-        joined(data, extra),
-        data.part("val").cases,
-        plan,
-        rng=rng,
-        watch=watch,
-        batch=attacked,
-        judge=searches.judge(rng),
-    )
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)

@@ -6,8 +6,7 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Watch, fit
-from assay.stages.trainers.plain import joined
+from assay.stages.trainers.loop import Moment, Watch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
@@ -55,13 +54,4 @@ def dynamic(
         now = searches.climbing(converged=loose * max(0.0, 1.0 - at.progress / until))
         return (now.made(net, x, y, ids, at.rng),)
 
-    return fit(
-        module,
-        joined(data, extra),
-        data.part("val").cases,
-        plan,
-        rng=rng,
-        watch=watch,
-        batch=attacked,
-        judge=searches.judge(rng),
-    )
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)

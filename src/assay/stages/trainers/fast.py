@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Watch, fit
-from assay.stages.trainers.plain import joined
+from assay.stages.trainers.loop import Moment, Watch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
@@ -64,16 +63,7 @@ def fast(
             return (made,)
         return (slow.made(net, x, y, ids, at.rng),)
 
-    trained = fit(
-        module,
-        joined(data, extra),
-        data.part("val").cases,
-        plan,
-        rng=rng,
-        watch=watch,
-        batch=attacked,
-        judge=sure.judge(rng),
-    )
+    trained = sure.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
     if eye.times:
         watch.note({"overfitted_to_one_step": eye.times})
     return trained

@@ -7,8 +7,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Task, Watch, fit
-from assay.stages.trainers.plain import joined
+from assay.stages.trainers.loop import Moment, Task, Watch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
@@ -58,14 +57,4 @@ def mart(
         unsure = 1.0 - clean.gather(1, y[:, None]).squeeze(1).exp()
         return (boosted(moved, y) + beta * divergence(moved, clean) * unsure).mean()
 
-    return fit(
-        module,
-        joined(data, extra),
-        data.part("val").cases,
-        plan,
-        rng=rng,
-        watch=watch,
-        batch=attacked,
-        judge=searches.judge(rng),
-        task=Task(loss, pure=True),
-    )
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=Task(loss, pure=True))

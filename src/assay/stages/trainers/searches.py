@@ -15,7 +15,10 @@ from assay.core.registry import Bound
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import untargeted
 from assay.stages.trainers.inner import Inner
-from assay.stages.trainers.loop import Judge, accuracy
+from assay.stages.trainers.loop import Batch, Judge, Task, Watch, accuracy, fit
+from assay.stages.trainers.plain import joined
+from assay.stages.trainers.plan import Plan
+from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -35,8 +38,7 @@ class Searches:
         self.all = self._read(attacks)
 
     def _read(self, attacks: str) -> list[Bound]:
-        ball = {"eps": self.eps, "norm": self.norm}
-        found = [untargeted(one, self.start, **ball, who="a trainer") for one in split(attacks)]  # type: ignore[arg-type]
+        found = [untargeted(one, self.start, eps=self.eps, norm=self.norm, who="a trainer") for one in split(attacks)]
         if not found:
             raise UsageError('this trainer learns from attacks; name one or more: attack="pgd(steps=10, step=0.25)"')
         return found
@@ -83,6 +85,22 @@ class Searches:
             return some
 
         return self.chunks.map(work, x, aims, ids)
+
+    def learn(
+        self,
+        module: nn.Module,
+        data: Splits,
+        extra: Cases | None,
+        plan: Plan,
+        batch: Batch,
+        *,
+        rng: Stream,
+        watch: Watch,
+        task: Task | None = None,
+    ) -> nn.Module:
+        """The module trained on such batches; best epoch by what it withstands of these attacks."""
+        train, val = joined(data, extra), data.part("val").cases
+        return fit(module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task)
 
     def judge(self, rng: Stream) -> Judge:
         """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""

@@ -8,8 +8,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Task, Watch, fit
-from assay.stages.trainers.plain import joined
+from assay.stages.trainers.loop import Moment, Task, Watch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.subjects.bench import Splits
@@ -60,14 +59,4 @@ def trades(
         clean, moved = net(x).float(), net(made).float()
         return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
 
-    return fit(
-        module,
-        joined(data, extra),
-        data.part("val").cases,
-        plan,
-        rng=rng,
-        watch=watch,
-        batch=attacked,
-        judge=searches.judge(rng),
-        task=Task(loss, pure=True),
-    )
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=Task(loss, pure=True))
