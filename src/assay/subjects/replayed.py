@@ -31,6 +31,18 @@ def replayable(net: nn.Module) -> bool:
     return known and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules())
 
 
+def after_broken_capture() -> Callable[[], None]:
+    """What to call when a capture that begins now has failed: it leaves its own stream, and no random numbers."""
+    stream, numbers = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
+    state = numbers.clone_state()
+
+    def mend() -> None:
+        torch.cuda.set_stream(stream)
+        numbers.graphsafe_set_state(state)  # the state it has waits for the end of the capture for ever
+
+    return mend
+
+
 class _Kind(NamedTuple):
     """What one record is good for."""
 
@@ -115,12 +127,12 @@ class Replayed(nn.Module):
     def _record(self, kind: _Kind, x: Tensor) -> _Record | None:
         """A record of passes of this kind, None where the net cannot be recorded or answers otherwise when replayed."""
         with torch.cuda.device(x.device):  # whose streams are taken
-            before = torch.cuda.current_stream()
+            mended = after_broken_capture()
             try:
                 record = self._recorded(kind, x)
                 return record if self._alike(record, x) else None
             except RuntimeError:  # a net that asks the host something, or too little memory
-                torch.cuda.set_stream(before)  # a broken capture leaves its own
+                mended()
                 return None
 
     def _recorded(self, kind: _Kind, x: Tensor) -> _Record:
@@ -145,7 +157,9 @@ class Replayed(nn.Module):
         same = _close(self.ahead(record, x), right.detach(), record.kind)
         if slopes is None:
             return same
-        return same and _close(self.back(record, x, torch.ones_like(right.detach()), self.turn), slopes, record.kind)
+        with torch.no_grad():  # else a gradient of the gradient were wanted, which is not replayed
+            again = self.back(record, x, torch.ones_like(right), self.turn)
+        return same and _close(again, slopes, record.kind)
 
     def _captured(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
         """Recording computes nothing; other threads may use the GPU meanwhile."""

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.subjects.replayed import replayable
+from assay.subjects.replayed import after_broken_capture, replayable
 
 Step = Callable[..., Tensor]  # learns from columns with a row for each case and returns the loss
 
@@ -51,13 +51,13 @@ class Graphed:
         self.columns = [column.clone() for column in columns]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(columns[0].device):  # whose streams are taken
-            stream = torch.cuda.current_stream()
+            mended = after_broken_capture()
             try:
                 # A stream of its own: matrix products keep their workspace by stream, which no two graphs may share.
                 with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
                     self.loss = self.step(*self.columns)
             except RuntimeError:  # a net that asks the host something in its forward pass
-                torch.cuda.set_stream(stream)  # a broken capture leaves its own
+                mended()
                 return False
         self.graph = graph
         return True
