@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ class Keeper(Unwatched):
 
 
 @pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of the epochs to come: the first takes the first of them, the last is repeated."""
     taken: list[float] = []
     now, reads = [0.0], itertools.count()
@@ -78,7 +77,12 @@ def test_epochs_are_as_many_as_fit() -> None:
 def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
     usual = graphed.set_rate
-    monkeypatch.setattr(graphed, "set_rate", lambda o, rate: (rates.append(rate), usual(o, rate))[1])
+
+    def spied(optimiser: torch.optim.Optimizer, rate: float) -> None:
+        rates.append(rate)
+        usual(optimiser, rate)
+
+    monkeypatch.setattr(graphed, "set_rate", spied)
     seconds += [3.0, 2.0]
     keeper = Keeper()
     fit(net(), cases(), cases(16), Plan(1, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)
