@@ -15,7 +15,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.specs import step
 from assay.engines.train import train
-from assay.stages.trainers import graphed, loop
+from assay.stages.trainers import graphed
 from assay.stages.trainers.loop import State, Unwatched, fit
 from assay.stages.trainers.plan import UNBOUND, Plan
 from assay.subjects.bench import Data, Splits
@@ -59,7 +59,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             now[0] += taken.pop(0) if len(taken) > 1 else taken[0]
         return now[0]
 
-    monkeypatch.setattr(loop.time, "perf_counter", clock)
+    monkeypatch.setattr("assay.stages.trainers.loop.time.perf_counter", clock)
     return taken
 
 
