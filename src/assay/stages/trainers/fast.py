@@ -10,14 +10,13 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.trainers.loop import Moment, Watch
 from assay.stages.trainers.plan import Plan
-from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.searches import SURE, Searches
 from assay.subjects.bench import Splits
 
 log = logging.getLogger("assay")
 
 EVERY = 20  # batches between two looks
 LOOKED_AT = 128  # cases of a batch
-SURE = "pgd(steps=10, step=0.25, early_stop=false)"
 
 
 @register("trainer", paper="Wong et al. 2020", needs=("train", "grad"))

@@ -49,24 +49,30 @@ class Task:
     """What is learned where it is not the class of every case, and by which weights (all, where none are named).
 
     ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases, and what else
-    the trainer makes of a batch stands behind ``x``. ``after`` is called after every step, ``epoch`` after every epoch,
-    before it is judged. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
-    nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it.
+    the trainer makes of a batch stands behind ``x``; without one it is the cross-entropy of the labels. ``after`` is
+    called after every step, ``epoch`` after every epoch, before it is judged. With ``still`` the net learns in
+    evaluation mode: statistics of batch normalisation stay, nothing is dropped out. A ``pure`` loss is the same work
+    for every batch, and a GPU may replay it.
+
+    ``begin(net, train, epoch, memory)`` is called before every epoch with the cases that are trained on; what it
+    returns is the memory that the next epoch's is called with, also where a training was stopped between them.
     """
 
-    loss: Callable[..., Tensor]
+    loss: Callable[..., Tensor] | None = None
     after: Callable[[nn.Module], None] | None = None
     weights: Collection[str] | None = None
     still: bool = False
     epoch: Callable[[nn.Module], None] | None = None
     pure: bool = False
+    begin: Callable[[nn.Module, Cases, int, dict[str, Tensor]], dict[str, Tensor]] | None = None
 
 
 @dataclass(slots=True)
 class State:
     """Everything that one more epoch depends on, and the best weights so far.
 
-    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one.
+    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one. ``memory`` is what a trainer
+    keeps from epoch to epoch (``Task.begin``).
     """
 
     epoch: int
@@ -75,6 +81,7 @@ class State:
     average: dict[str, Tensor]
     best: dict[str, Tensor]
     log: list[dict[str, float]] = field(default_factory=list)
+    memory: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -144,6 +151,7 @@ def fit(
     others = len(state.log) - state.epoch
     while state.epoch < plan.epochs and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
+        state.memory = run.begun(epoch, state.memory)
         loss = run.one_epoch(epoch, state.average)
         if task is not None and task.epoch is not None:
             task.epoch(net)
@@ -235,10 +243,10 @@ class _Run:
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
-        pure = task is None or (task.pure and task.after is None)
+        pure = task is None or ((task.pure or task.loss is None) and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
-        loss = self._labels if task is None else partial(task.loss, net)
+        loss = self._labels if task is None or task.loss is None else partial(task.loss, net)
         graph = plan.batch if fast else 0
         self.descent = Descent(net, self.optimiser, loss, awp=plan.awp, graph=graph, ranks=self.ranks)
 
@@ -252,6 +260,11 @@ class _Run:
         state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
         if self.plan.ema and not state.average:
             state.average = self.weights()
+
+    def begun(self, epoch: int, memory: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the trainer remembers from this epoch on."""
+        begin = None if self.task is None else self.task.begin
+        return memory if begin is None else begin(self.net, self.train, epoch, memory)
 
     def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
         """Mean training loss of one pass over the cases."""

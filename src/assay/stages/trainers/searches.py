@@ -22,6 +22,7 @@ from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
+SURE = "pgd(steps=10, step=0.25, early_stop=false)"  # what judges a training whose own search does not
 VALIDATED = 1000  # validation cases attacked after each epoch
 
 
@@ -106,15 +107,17 @@ class Searches:
         """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""
 
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
-            return {**accuracy(net, val), "score": self._withstood(net, val[:VALIDATED], rng.at("validation"))}
+            held = self.held(net, val[:VALIDATED], rng.at("validation"))
+            return {**accuracy(net, val), "score": float(held.float().mean())}
 
         return judged
 
-    def _withstood(self, net: nn.Module, val: Cases, rng: Stream) -> float:
+    def held(self, net: nn.Module, val: Cases, rng: Stream) -> Tensor:
+        """Which cases withstand every attack, (N,)."""
         target, itself = self.target(net, val.x, rng), ModuleTarget(net, self.spec)
         held = torch.ones(len(val), dtype=torch.bool, device=val.x.device)
         for place in range(len(self.all)):
             made = self._by(place, target, val.x, val.y, val.origin, rng)
             with torch.no_grad(), itself.ready():
                 held &= self.chunks.map(lambda x: itself(x).argmax(1), made) == val.y
-        return float(held.float().mean())
+        return held
