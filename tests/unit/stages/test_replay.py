@@ -144,7 +144,7 @@ def test_a_training_that_goes_on_in_the_middle_of_a_period_ends_the_same(epoch: 
 def test_the_state_on_disk_holds_what_it_takes(tmp_path: Path) -> None:
     data = load_splits("digits")
     few = replace(data, train=data.part("train")[:256], val=data.part("val")[:64])
-    how: dict[str, Any] = {"trainer": "replay(every=2)", "params": {"epochs": 4, "batch": 32}, "eps": 0.1}
+    how: dict[str, Any] = {"trainer": "replay(every=2)", "params": {"epochs": 4, "batch": 32, "lr": 0.01}, "eps": 0.1}
     whole = train("mlp", few, tmp_path / "whole.safetensors", **how)
     assert whole.log[-1]["fresh"] > 0
 
