@@ -33,7 +33,7 @@ def replay(
     eps: float,
     norm: str = "linf",
     mutate: str = "ascend(lr=0.02, scale=rms)",
-    objective: str = "rivals(k=5), -true_prob, fol",
+    objective: str = "zol, fol",
     steps: int = 10,
     every: int = 2,
     share: float = 0.5,
