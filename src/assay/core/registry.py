@@ -35,7 +35,8 @@ _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
 # is known by its texts, and one from before is to be the same run still.
 LATER: dict[tuple[str, str], frozenset[str]] = {
     ("attack", "pgd"): frozenset({"converged"}),
-    ("trainer", "adversarial"): frozenset({"awp", "warm"}),
+    ("trainer", "adversarial"): frozenset({"awp", "warm", "distil", "temperature"}),
+    **{("trainer", name): frozenset({"distil", "temperature"}) for name in ("trades", "mart", "dynamic", "fast")},
 }
 
 

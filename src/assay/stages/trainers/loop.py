@@ -1,7 +1,6 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,8 +21,10 @@ from assay.core.randomness import Stream
 from assay.stages.trainers import graphed, ranks
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.descent import Descent
+from assay.stages.trainers.overfitting import tell_of_overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
+from assay.stages.trainers.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,6 @@ Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Moment], tuple[Tensor, ...]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
-OVERFITTED = 2.0  # standard errors by which the last epoch's score is below the best one's before it is told
-
-told = logging.getLogger("assay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Task:
     the trainer makes of a batch stands behind ``x``; without one it is the cross-entropy of the labels. ``after`` is
     called after every step, ``epoch`` after every epoch, before it is judged. With ``still`` the net learns in
     evaluation mode: statistics of batch normalisation stay, nothing is dropped out. A ``pure`` loss is the same work
-    for every batch, and a GPU may replay it.
+    for every batch, and a GPU may replay it. Where the plan says ``distil``, ``y`` is what to answer with, (N, K).
 
     ``begin(net, train, epoch, memory)`` is called before every epoch with the cases that are trained on; what it
     returns is the memory that the next epoch's is called with, also where a training was stopped between them.
@@ -178,22 +176,8 @@ def fit(
         watch.epoch(state, net)
     net.load_state_dict(state.best)
     if judge is not None:
-        _tell_of_overfitting(state.log[others:], min(len(val), VALIDATED), watch)
+        tell_of_overfitting(state.log[others:], min(len(val), VALIDATED), watch)
     return net
-
-
-def _tell_of_overfitting(log: Sequence[dict[str, float]], n: int, watch: Watch) -> None:
-    """Tell where the last epoch's score, a share of ``n`` cases, is below the best one by more than chance."""
-    scores = [row["score"] for row in log]
-    best = max(range(len(scores)), key=scores.__getitem__)
-    fall = scores[best] - scores[-1]
-    if fall > OVERFITTED * math.sqrt(0.25 / n):
-        told.warning(
-            "overfitting: the score fell from %.3f in epoch %d to %.3f in the last one; the weights are those of epoch "
-            "%d, and fewer epochs, --ema or awp would do as well",
-            *(scores[best], best + 1, scores[-1], best + 1),
-        )
-        watch.note({"overfitting": f"{scores[best]:.3f} in epoch {best + 1}, {scores[-1]:.3f} in the last"})
 
 
 def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
@@ -243,6 +227,7 @@ class _Run:
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
+        self.teacher = Teacher(net, plan.distil, plan.temperature, plan.batch) if plan.distil else None
         pure = task is None or ((task.pure or task.loss is None) and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
@@ -285,19 +270,20 @@ class _Run:
                     continue  # batch normalisation cannot learn from one case
                 moment = Moment(here.at("inner"), (epoch + i / len(starts)) / plan.epochs)
                 graphed.set_rate(self.optimiser, plan.lr * rate_at(plan.schedule, moment.progress))
-                total += self._step(rows, moment, moves) * len(rows)
+                total += self._step(rows, moment, moves, average) * len(rows)
                 self.ranks.seen += len(rows)
                 self._follow(average, epoch * len(starts) + i)
                 self.watch.batch(epoch, (i + 1) / len(starts))
         return float(total) / n
 
-    def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator) -> Tensor:
+    def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator, average: dict[str, Tensor]) -> Tensor:
         n, part = len(rows), self.ranks.part(len(rows))
         rows = rows[part]
         x, y, share = self.train.x[rows], self.train.y[rows], len(rows) / n
         x = self.augmentation.apply(x, moves, (part.start, n))
         made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, moment)
-        loss = self.descent.step(*made, y, rows, share=share)
+        aims = y if self.teacher is None or not share else self.teacher.soft(x, y, average)
+        loss = self.descent.step(*made, aims, rows, share=share)
         if self.task is not None and self.task.after is not None:
             self.task.after(self.net)
         return loss

@@ -35,6 +35,8 @@ def mart(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
@@ -43,18 +45,21 @@ def mart(
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
-        return searches.made(net, x, y, ids, at.rng), x
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor, Tensor]:
+        return searches.made(net, x, y, ids, at.rng), x, y
 
-    def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+    def loss(net: nn.Module, made: Tensor, x: Tensor, label: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         moved: Tensor = net(made).float()
         clean: Tensor = net(x).float().log_softmax(1)
-        unsure = 1.0 - clean.gather(1, y[:, None]).squeeze(1).exp()
-        return (boosted(moved, y) + beta * divergence(moved, clean) * unsure).mean()
+        unsure = 1.0 - clean.gather(1, label[:, None]).squeeze(1).exp()
+        return (boosted(moved, label, y if distil else None) + beta * divergence(moved, clean) * unsure).mean()
 
     return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=Task(loss, pure=True))

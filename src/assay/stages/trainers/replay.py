@@ -49,6 +49,8 @@ def replay(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """Fuzz cases of the training inputs, made anew against the net every few epochs, are a share of each batch.
 
@@ -57,7 +59,10 @@ def replay(
     that have a case before others, is replaced by their cases; what is left is attacked where an ``attack`` is named.
     The best epoch is that of the highest accuracy under the attack, PGD-10 where none is named.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     spec = data.part("train").spec
     fuzzing = Fuzzing.parse(mutate, objective, steps, ModuleTarget(module, spec), eps=eps, norm=norm)
     searches = Searches(attack or SURE, module, spec, eps=eps, norm=norm, batch=batch)

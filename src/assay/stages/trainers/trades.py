@@ -36,6 +36,8 @@ def trades(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
@@ -43,7 +45,10 @@ def trades(
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
