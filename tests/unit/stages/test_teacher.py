@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from sides import SPEC, cases, net
 from torch import Tensor, nn
 from torch.nn import functional as F
-from watching import StateKeeper
 
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
@@ -20,6 +18,8 @@ from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.teacher import Teacher
 from assay.subjects.bench import Data, Splits, with_validation
 from assay.subjects.data.load import load_splits
+from sides import SPEC, cases, net
+from watching import StateKeeper
 
 BATCH, DISTIL, HEAT, BETA, RATE = 40, 0.3, 2.0, 1.5, 0.5
 MOVED = 0.05
@@ -34,13 +34,13 @@ def few() -> Splits:
 def targets(teacher: nn.Module, some: Cases) -> Tensor:
     with torch.no_grad():
         said = (teacher(some.x) / HEAT).softmax(1)
-    return (1 - DISTIL) * F.one_hot(some.y, 2) + DISTIL * said
+    return torch.as_tensor((1 - DISTIL) * F.one_hot(some.y, 2) + DISTIL * said)
 
 
 def test_targets_are_those_of_the_averaged_weights_in_evaluation_mode() -> None:
     student = nn.Sequential(nn.Linear(9, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)).train()
     other = nn.Sequential(nn.Linear(9, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
-    other[1].running_mean.fill_(0.3)  # type: ignore[union-attr, operator]
+    other[1].running_mean.fill_(0.3)  # type: ignore[operator]
     before = {name: tensor.clone() for name, tensor in student.state_dict().items()}
     some = cases(20)
     soft = Teacher(student, DISTIL, HEAT, 7).soft(some.x, some.y, other.state_dict())
@@ -61,7 +61,8 @@ def test_cross_entropies_of_probabilities_by_hand() -> None:
 
 def wanted(name: str, module: nn.Module, some: Cases, aims: Tensor) -> Tensor:
     """The loss of each trainer, where attacks add MOVED to every number."""
-    clean, moved = module(some.x), module(some.x + MOVED)
+    clean: Tensor = module(some.x)
+    moved: Tensor = module(some.x + MOVED)
     soft = -(aims * (clean if name == "trades" else moved).log_softmax(1)).sum(1)
     apart = divergence(moved, clean.log_softmax(1))
     if name == "trades":
@@ -88,7 +89,7 @@ def test_every_trainer_learns_from_label_and_teacher_by_hand(name: str, monkeypa
         kept = min(0.9, (1 + step) / (10 + step))
         with torch.no_grad():
             for weight, mean, slope in zip(student.parameters(), teacher.parameters(), slopes, strict=True):
-                weight -= RATE * slope
+                weight.sub_(RATE * slope)
                 mean.copy_(kept * mean + (1 - kept) * weight)
         assert state.log[-1]["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
         for weight, told in zip(student.parameters(), state.weights.values(), strict=True):
@@ -96,11 +97,12 @@ def test_every_trainer_learns_from_label_and_teacher_by_hand(name: str, monkeypa
 
 
 def test_without_an_average_there_is_no_teacher() -> None:
-    for bad, why in (
-        ({"ema": 0.0}, "give ema=0.999 too"),
-        ({"distil": 1.0}, r"in \[0, 1\)"),
-        ({"temperature": 0}, "0"),
-    ):
+    wrong: dict[str, dict[str, float]] = {
+        "give ema=0.999 too": {"ema": 0.0},
+        r"in \[0, 1\)": {"distil": 1.0},
+        "above 0": {"temperature": 0.0},
+    }
+    for why, bad in wrong.items():
         fit = bind("trainer", "adversarial", {**HOW, "distil": 0.5, **bad})
         with pytest.raises(UsageError, match=why):
             fit(net(), few(), None, rng=Stream(0), watch=Unwatched())

@@ -43,8 +43,8 @@ def adversarial(
 
     ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
     a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
-    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` the net learns, in place of
-    the label, (1 − distil) · label + distil · softmax(average(x) / temperature), average its running one (``ema``).
+    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it learns, in place of
+    the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running average (``ema``).
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp,

@@ -47,16 +47,16 @@ class Task:
     """What is learned where it is not the class of every case, and by which weights (all, where none are named).
 
     ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases, and what else
-    the trainer makes of a batch stands behind ``x``; without one it is the cross-entropy of the labels. ``after`` is
-    called after every step, ``epoch`` after every epoch, before it is judged. With ``still`` the net learns in
-    evaluation mode: statistics of batch normalisation stay, nothing is dropped out. A ``pure`` loss is the same work
-    for every batch, and a GPU may replay it. Where the plan says ``distil``, ``y`` is what to answer with, (N, K).
+    the trainer makes of a batch stands behind ``x``. ``after`` is called after every step, ``epoch`` after every epoch,
+    before it is judged. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
+    nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it. Where the plan
+    says ``distil``, ``y`` is what to answer with, (N, K).
 
     ``begin(net, train, epoch, memory)`` is called before every epoch with the cases that are trained on; what it
     returns is the memory that the next epoch's is called with, also where a training was stopped between them.
     """
 
-    loss: Callable[..., Tensor] | None = None
+    loss: Callable[..., Tensor]
     after: Callable[[nn.Module], None] | None = None
     weights: Collection[str] | None = None
     still: bool = False
@@ -228,10 +228,10 @@ class _Run:
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
         self.teacher = Teacher(net, plan.distil, plan.temperature, plan.batch) if plan.distil else None
-        pure = task is None or ((task.pure or task.loss is None) and task.after is None)
+        pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
-        loss = self._labels if task is None or task.loss is None else partial(task.loss, net)
+        loss = self._labels if task is None else partial(task.loss, net)
         graph = plan.batch if fast else 0
         self.descent = Descent(net, self.optimiser, loss, awp=plan.awp, graph=graph, ranks=self.ranks)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
+from assay.core.losses import smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.core.shapes import column
@@ -67,6 +68,10 @@ def replay(
     fuzzing = Fuzzing.parse(mutate, objective, steps, ModuleTarget(module, spec), eps=eps, norm=norm)
     searches = Searches(attack or SURE, module, spec, eps=eps, norm=norm, batch=batch)
     fresh = Fresh(fuzzing, searches if attack else None, every, share, rng)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        return smoothed(net(x), y, smoothing).mean()
+
     return fit(
         module,
         joined(data, extra),
@@ -76,7 +81,7 @@ def replay(
         watch=watch,
         batch=fresh.batch,
         judge=fresh.judge(searches),
-        task=Task(begin=fresh.begin),
+        task=Task(loss, pure=True, begin=fresh.begin),
     )
 
 
