@@ -33,6 +33,11 @@ def within(outputs: Tensor, y: Tensor, *, tolerance: float = 0.1) -> Tensor:
     return (outputs - y.to(outputs.dtype).view_as(outputs)).abs().flatten(1).amax(1) <= tolerance
 
 
+def alike(logits: Tensor, other: Tensor) -> Tensor:
+    """Right where the class is that of the other scores (N, K), (N,)."""
+    return logits.argmax(1) == other.argmax(1)
+
+
 CRITERIA: dict[str, Criterion] = {"top": top, "every_label": every_label, "within": within}
 
 

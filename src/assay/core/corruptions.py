@@ -19,24 +19,42 @@ from assay.core.randomness import Rows
 from assay.core.specs import did_you_mean
 
 SEVERITIES = (1, 2, 3, 4, 5)
+ANY = "any"  # kind
 _LARGE = 64  # shorter side from which the constants of ImageNet-C hold
 _LEAST = 4  # shorter side below which mirrored borders do not fit
 
 
 def corrupted(x: Tensor, kind: str, severity: int, rng: Rows) -> Tensor:
-    """Images (N, C, H, W) in [0, 1] after a corruption, again in [0, 1]."""
-    if kind not in KINDS:
-        raise UsageError(f"unknown corruption {kind!r}; {did_you_mean(kind, KINDS)}")
-    if severity not in SEVERITIES:
-        raise UsageError(f"a corruption has severity 1, 2, 3, 4 or 5, not {severity}")
+    """Images (N, C, H, W) in [0, 1] after a corruption, again in [0, 1].
+
+    Of the kind ``any`` each image has one of its own; so has it a severity of its own, from 1 to 5, where it is 0.
+    """
+    if kind not in (*KINDS, ANY):
+        raise UsageError(f"unknown corruption {kind!r}; {did_you_mean(kind, (*KINDS, ANY))}")
+    if severity not in (0, *SEVERITIES):
+        raise UsageError(f"a corruption has severity 1, 2, 3, 4 or 5, or 0 for any of them, not {severity}")
     if x.dim() != 4 or min(x.shape[-2:]) < _LEAST:
         raise UsageError(f"corruptions need images of {_LEAST} or more pixels a side, not {tuple(x.shape[1:])}")
     if kind == "saturate" and x.shape[1] != 3:
         raise UsageError(f"saturate needs colour images of 3 channels, these have {x.shape[1]}")
     if not len(x):
         return x.clone()
+    if kind == ANY or not severity:
+        return _drawn(x, kind, severity, rng)
     chosen = KINDS[kind]
     return chosen.apply(x, rng, *chosen.constants(severity, min(x.shape[-2:]))).clamp(0.0, 1.0)
+
+
+def _drawn(x: Tensor, kind: str, severity: int, rng: Rows) -> Tensor:
+    """Each image after a corruption that is drawn for it."""
+    fitting = [name for name in KINDS if name != "saturate" or x.shape[1] == 3] if kind == ANY else [kind]
+    kinds = rng.at(-7).integers((), len(fitting))
+    levels = rng.at(-8).integers((), len(SEVERITIES)) + 1 if not severity else torch.full_like(kinds, severity)
+    out = torch.empty_like(x)
+    for which, level in torch.stack([kinds, levels], 1).unique(dim=0).tolist():
+        rows = ((kinds == which) & (levels == level)).nonzero().squeeze(1)
+        out[rows] = corrupted(x[rows], fitting[which], level, rng[rows])
+    return out
 
 
 def _gaussian_noise(x: Tensor, rng: Rows, deviation: float) -> Tensor:

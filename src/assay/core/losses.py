@@ -70,12 +70,16 @@ def divergence(logits: Tensor, log_p: Tensor) -> Tensor:
     return F.kl_div(logits.log_softmax(1), log_p, reduction="none", log_target=True).sum(1)
 
 
-def boosted(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy and, besides, the logarithm of what the likeliest wrong class leaves (MART's BCE), (N,)."""
+def boosted(logits: Tensor, y: Tensor, aims: Tensor | None = None) -> Tensor:
+    """Cross-entropy and, besides, the logarithm of what the likeliest wrong class leaves (MART's BCE), (N,).
+
+    The cross-entropy is that with the probabilities ``aims`` (N, K), where there are such.
+    """
     log = logits.log_softmax(1)
     own = y[:, None]
     rival = log.exp().scatter(1, own, 0.0).amax(1)
-    return -log.gather(1, own).squeeze(1) - torch.log(1.0001 - rival)
+    first = log.gather(1, own).squeeze(1) if aims is None else (aims * log).sum(1)
+    return -first - torch.log(1.0001 - rival)
 
 
 # What attacks climb, by the name of the loss they mean.
@@ -97,5 +101,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def smoothed(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """Training cross-entropy with label smoothing, (N,)."""
+    """Training cross-entropy with label smoothing, (N,); references are classes (N,) or probabilities (N, K)."""
+    if y.is_floating_point():
+        logits = logits.to(y.dtype)
     return F.cross_entropy(logits, y, label_smoothing=smoothing, reduction="none")

@@ -35,12 +35,10 @@ _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
 # is known by its texts, and one from before is to be the same run still.
 LATER: dict[tuple[str, str], frozenset[str]] = {
     ("attack", "pgd"): frozenset({"converged"}),
-    ("trainer", "adversarial"): frozenset({"awp", "time", "warm"}),
-    ("trainer", "dynamic"): frozenset({"time"}),
-    ("trainer", "fast"): frozenset({"time"}),
-    ("trainer", "mart"): frozenset({"time", "warm"}),
+    ("trainer", "adversarial"): frozenset({"awp", "distil", "temperature", "time", "warm"}),
     ("trainer", "plain"): frozenset({"time"}),
-    ("trainer", "trades"): frozenset({"time", "warm"}),
+    **{("trainer", name): frozenset({"distil", "temperature", "time"}) for name in ("dynamic", "fast")},
+    **{("trainer", name): frozenset({"distil", "temperature", "time", "warm"}) for name in ("mart", "trades")},
 }
 
 

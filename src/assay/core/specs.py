@@ -101,6 +101,18 @@ def step(text: Any) -> tuple[Any, Params]:
     return match[1], params
 
 
+def weighted(text: str) -> tuple[float, str]:
+    """The weight and the rest of ``2 * fol`` or ``-fol``.
+
+    >>> weighted("-2 * rivals(k=3)")
+    (-2.0, 'rivals(k=3)')
+    """
+    match = re.fullmatch(r"\s*(-)?\s*(?:([0-9.eE+-]+)\s*\*)?\s*(.+)", text, re.DOTALL)
+    if match is None:
+        raise UsageError("expected a name, or WEIGHT * name(key=value, ...), got nothing")
+    return number(match[2] or 1.0, f"weight in {text!r}") * (-1 if match[1] else 1), match[3]
+
+
 def steps(texts: Any) -> list[tuple[Any, Params]]:
     """The steps of a comma list, of a sequence, or of one object of another library."""
     if isinstance(texts, str):

@@ -136,8 +136,9 @@ def unpacked(content: bytes) -> Any:
 
 def on_cpu(state: State) -> State:
     """The state for a process that may have no GPU."""
-    weights, average, best = (
-        {name: tensor.cpu() for name, tensor in part.items()} for part in (state.weights, state.average, state.best)
+    weights, average, best, memory = (
+        {name: tensor.cpu() for name, tensor in part.items()}
+        for part in (state.weights, state.average, state.best, state.memory)
     )
     slots = {
         index: {name: value.cpu() if isinstance(value, Tensor) else value for name, value in slot.items()}
@@ -150,6 +151,7 @@ def on_cpu(state: State) -> State:
         average,
         best,
         list(state.log),
+        memory,
     )
 
 

@@ -80,7 +80,7 @@ class TrainingWatch:
 
     def _state(self, tensors: dict[str, Tensor], meta: Mapping[str, Any]) -> State:
         check_same(self.state_file, meta["facts"]["training"], self.facts["training"])
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}, "best": {}, "opt": {}}
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}, "best": {}, "opt": {}, "memory": {}}
         for name, tensor in tensors.items():
             part, _, key = name.partition("/")
             parts[part][key] = tensor
@@ -96,6 +96,7 @@ class TrainingWatch:
             parts["average"],
             parts["best"],
             meta["log"],
+            parts["memory"],
         )
 
     def batch(self, epoch: int, done: float) -> None:
@@ -176,6 +177,7 @@ def _flat(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors by path, and what of the optimiser is not a tensor."""
     tensors = {f"weights/{k}": v for k, v in state.weights.items()}
     tensors |= {f"average/{k}": v for k, v in state.average.items()} | {f"best/{k}": v for k, v in state.best.items()}
+    tensors |= {f"memory/{k}": v for k, v in state.memory.items()}
     plain: dict[str, Any] = {"param_groups": state.optimiser["param_groups"], "state": {}}
     for index, slot in state.optimiser["state"].items():
         tensors |= {f"opt/{index}/{k}": v for k, v in slot.items() if isinstance(v, Tensor)}

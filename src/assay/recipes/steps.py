@@ -1,11 +1,10 @@
 """The steps of a recipe as they are written, and as changes rewrite them."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from assay.core.errors import UsageError
-from assay.core.specs import Params, did_you_mean, split, step, written
+from assay.core.specs import Params, did_you_mean, split, step, weighted, written
 from assay.core.units import number
 
 
@@ -75,10 +74,7 @@ def members(field: str, given: Any) -> dict[str, tuple[float, Any, Params]]:
     for part in split(given) if isinstance(given, str) else [given] if _is_step(given) else given:
         weight, text = 1.0, part
         if field == "objective" and isinstance(part, str):
-            match = re.fullmatch(r"\s*(-)?\s*(?:([0-9.eE+-]+)\s*\*)?\s*(.+)", part, re.DOTALL)
-            assert match is not None  # an empty text is refused below
-            weight = number(match[2] or 1.0, f"weight in {part!r}") * (-1 if match[1] else 1)
-            text = match[3]
+            weight, text = weighted(part)
         ref, params = step(text)
         name = str(ref).rpartition(":")[2]
         if name in found:

@@ -71,6 +71,36 @@ def test_a_row_depends_on_itself_and_its_key_alone(kind: str, shape: Shape) -> N
     assert torch.equal(corrupted(x, kind, 3, rows(5, seed=1)), whole) == (kind not in RANDOM)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_any_draws_a_kind_and_0_a_severity_for_each_image(channels: int) -> None:
+    """Each of 900 images is what one of the kinds makes of it alone, and all pairs of kind and severity come up."""
+    x, rng = natural(1, (channels, 13, 11)).expand(900, -1, -1, -1), rows(900)
+    made = corrupted(x, "any", 0, rng)
+    met = torch.zeros(900, dtype=torch.int64)
+    pairs = [(kind, severity) for kind in kinds_for(channels) for severity in SEVERITIES]
+    seen = set()
+    for kind, severity in pairs:
+        fits = (corrupted(x, kind, severity, rng) - made).abs().flatten(1).amax(1) < 1e-5
+        met += fits
+        seen |= {(kind, severity)} if bool(fits.any()) else set()
+    assert int(met.amin()) == 1
+    assert float((met == 1).float().mean()) > 0.95, "two kinds rarely make the same"
+    assert seen == set(pairs)
+    some = torch.tensor([7, 3])
+    assert torch.allclose(corrupted(x[some], "any", 0, rng[some]), made[some], atol=1e-6)
+
+
+def test_any_of_one_severity_and_a_kind_of_any_severity() -> None:
+    x, rng = natural(60, (3, 12, 12)), rows(60)
+    fixed = corrupted(x, "any", 2, rng)
+    own = [(corrupted(x, kind, 2, rng) - fixed).abs().flatten(1).amax(1) < 1e-5 for kind in KINDS]
+    assert bool(torch.stack(own).any(0).all())
+    jpeg_only = corrupted(x, "jpeg", 0, rng)
+    own = [(corrupted(x, "jpeg", level, rng) - jpeg_only).abs().flatten(1).amax(1) < 1e-5 for level in SEVERITIES]
+    assert bool(torch.stack(own).any(0).all())
+    assert all(bool(one.any()) for one in own)
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_bounds_other_than_0_and_1_are_mapped_there_and_back(kind: str, dtype: torch.dtype) -> None:
@@ -99,7 +129,7 @@ def test_what_cannot_be_is_refused() -> None:
     x = torch.zeros(1, 1, 8, 8)
     with pytest.raises(UsageError, match="gaussian_noise"):
         corrupted(x, "gausian_noise", 1, rows(1))
-    for severity in (0, 6):
+    for severity in (-1, 6):
         with pytest.raises(UsageError, match=f"not {severity}"):
             corrupted(x, "contrast", severity, rows(1))
     for shape in ((1, 64), (1, 1, 3, 9)):

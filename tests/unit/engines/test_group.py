@@ -51,6 +51,7 @@ def test_progress_tells_of_workers_beside_the_epochs() -> None:
 def test_a_state_travels_whole_also_with_an_optimiser_that_remembers_nothing() -> None:
     weight = {"w": torch.ones(2)}
     groups = [{"lr": 0.1, "params": [0]}]
-    state = State(1, weight, {"state": {}, "param_groups": groups}, {}, weight, [{"epoch": 1}])
+    memory = {"then": torch.zeros(2)}
+    state = State(1, weight, {"state": {}, "param_groups": groups}, {}, weight, [{"epoch": 1}], memory)
     assert on_cpu(state) == state
     assert on_cpu(State(0, weight, {}, {}, weight)).optimiser == {}

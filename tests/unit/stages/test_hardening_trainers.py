@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from assay.core import norms
-from assay.core.cases import Cases, InputSpec
 from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
@@ -19,32 +18,10 @@ from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.loop import Unwatched
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
-from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
+from sides import SPEC, cases, net, splits
 
-SPEC = InputSpec((9,), (0.0, 1.0), ("left", "right"))
 EPS = 0.15
-
-
-def net(seed: int = 0) -> nn.Sequential:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Linear(9, 16), nn.ReLU(), nn.Linear(16, 2))
-
-
-def cases(n: int = 400, seed: int = 0) -> Cases:
-    """The first number says the class far from the middle, and is wrong one time in five; eight others are always right
-    together, and so near the middle that a small attack turns them round."""
-    rng = torch.Generator().manual_seed(seed)
-    y = (torch.arange(n) % 2).long()
-    side = 2.0 * y - 1
-    first = 0.5 + 0.3 * side * torch.where(torch.rand(n, generator=rng) < 0.2, -1.0, 1.0)
-    others = 0.5 + 0.05 * side[:, None] + 0.03 * torch.randn(n, 8, generator=rng)
-    return Cases.of(torch.cat([first[:, None], others], 1).clamp(0, 1), y)
-
-
-def splits() -> Splits:
-    return Splits("sides", Data("train", cases(), SPEC), Data("val", cases(200, 1), SPEC))
 
 
 def test_divergence_and_boosted_cross_entropy_by_hand() -> None:

@@ -16,7 +16,8 @@ def corrupt(
     """A common corruption of images at severity 1 to 5: noise, blur, contrast, brightness, pixelation, JPEG and more.
 
     ``kind``: gaussian_noise, shot_noise, impulse_noise, speckle_noise, defocus_blur, gaussian_blur, motion_blur,
-    zoom_blur, elastic, contrast, brightness, saturate (colour images only), pixelate or jpeg.
+    zoom_blur, elastic, contrast, brightness, saturate (colour images only), pixelate, jpeg, or any: each image has a
+    kind of its own. With severity 0 each has a severity of its own.
 
     Formula: x' = clip(c(x, severity)), c the corruption; no model is asked.
     """

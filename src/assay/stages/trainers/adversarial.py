@@ -37,14 +37,20 @@ def adversarial(
     ema: float = 0.0,
     awp: float = 0.0,
     time: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attacks.
 
     ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
     a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
-    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020).
+    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it learns, in place of
+    the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running average (``ema``).
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:

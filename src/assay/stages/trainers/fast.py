@@ -10,14 +10,13 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.trainers.loop import Moment, Watch
 from assay.stages.trainers.plan import Plan
-from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.searches import SURE, Searches
 from assay.subjects.bench import Splits
 
 log = logging.getLogger("assay")
 
 EVERY = 20  # batches between two looks
 LOOKED_AT = 128  # cases of a batch
-SURE = "pgd(steps=10, step=0.25, early_stop=false)"
 
 
 @register("trainer", paper="Wong et al. 2020", needs=("train", "grad"))
@@ -45,6 +44,8 @@ def fast(
     ema: float = 0.0,
     awp: float = 0.0,
     time: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """Adversarial training by a single step from a random point, with a guard; best epoch under PGD-10.
 
@@ -52,7 +53,10 @@ def fast(
     (catastrophic overfitting). Every 20 batches some cases are attacked by PGD-10 too; where the net does better under
     the single step by more than ``guard``, the ``careful`` attack takes over until it does not.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     single = f"pgd(steps=1, step={step}, early_stop=false)"
     one = Searches(single, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     sure, slow = one.instead(SURE), one.instead(careful)

@@ -25,6 +25,7 @@ from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.overfitting import overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
+from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import TimeBox
 
 
@@ -51,7 +52,10 @@ class Task:
     the trainer makes of a batch stands behind ``x``. ``after`` is called after every step, ``epoch`` after every epoch,
     before it is judged. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
     nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it. ``passes`` is how
-    often it asks the net about a row.
+    often it asks the net about a row. Where the plan says ``distil``, ``y`` is what to answer with, (N, K).
+
+    ``begin(net, train, epoch, memory)`` is called before every epoch with the cases that are trained on; what it
+    returns is the memory that the next epoch's is called with, also where a training was stopped between them.
     """
 
     loss: Callable[..., Tensor]
@@ -61,13 +65,15 @@ class Task:
     epoch: Callable[[nn.Module], None] | None = None
     pure: bool = False
     passes: int = 1
+    begin: Callable[[nn.Module, Cases, int, dict[str, Tensor]], dict[str, Tensor]] | None = None
 
 
 @dataclass(slots=True)
 class State:
     """Everything that one more epoch depends on, and the best weights so far.
 
-    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one.
+    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one. ``memory`` is what a trainer
+    keeps from epoch to epoch (``Task.begin``).
     """
 
     epoch: int
@@ -76,6 +82,7 @@ class State:
     average: dict[str, Tensor]
     best: dict[str, Tensor]
     log: list[dict[str, float]] = field(default_factory=list)
+    memory: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -146,6 +153,7 @@ def fit(
     while state.epoch < run.box.begin(state.log[others:]) and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
         with passes.counted() as asked:
+            state.memory = run.begun(epoch, state.memory)
             loss = run.one_epoch(epoch, state.average)
         if task is not None and task.epoch is not None:
             task.epoch(net)
@@ -230,6 +238,7 @@ class _Run:
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
         self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device)
+        self.teacher = Teacher(net, plan.distil, plan.temperature, plan.batch) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
@@ -247,6 +256,11 @@ class _Run:
         state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
         if self.plan.ema and not state.average:
             state.average = self.weights()
+
+    def begun(self, epoch: int, memory: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the trainer remembers from this epoch on."""
+        begin = None if self.task is None else self.task.begin
+        return memory if begin is None else begin(self.net, self.train, epoch, memory)
 
     def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
         """Mean training loss of one pass over the cases."""
@@ -267,20 +281,21 @@ class _Run:
                     continue  # batch normalisation cannot learn from one case
                 moment = Moment(here.at("inner"), self.box.progress(epoch, step))
                 graphed.set_rate(self.optimiser, plan.lr * rate_at(plan.schedule, moment.progress))
-                total += self._step(rows, moment, moves) * len(rows)
+                total += self._step(rows, moment, moves, average) * len(rows)
                 self.ranks.seen += len(rows)
                 seen += len(rows)
                 self._follow(average, epoch * self.box.steps + step)
                 self.watch.batch(epoch, i / self.box.steps)
         return float(total) / max(seen, 1)
 
-    def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator) -> Tensor:
+    def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator, average: dict[str, Tensor]) -> Tensor:
         n, part = len(rows), self.ranks.part(len(rows))
         rows = rows[part]
         x, y, share = self.train.x[rows], self.train.y[rows], len(rows) / n
         x = self.augmentation.apply(x, moves, (part.start, n))
         made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, moment)
-        loss = self.descent.step(*made, y, rows, share=share)
+        aims = y if self.teacher is None or not share else self.teacher.soft(x, y, average)
+        loss = self.descent.step(*made, aims, rows, share=share)
         times = (1 if self.task is None else self.task.passes) * (2 if self.plan.awp else 1) * len(rows)
         passes.note(forward=times, gradient=times)
         if self.task is not None and self.task.after is not None:

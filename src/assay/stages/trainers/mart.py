@@ -37,6 +37,8 @@ def mart(
     awp: float = 0.0,
     time: float = 0.0,
     warm: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
@@ -47,20 +49,21 @@ def mart(
     probability of a wrong class).
     """
     plan = Plan(
-        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time
-    )
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
-    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
-        return searches.warmed(at.progress, warm).made(net, x, y, ids, at.rng), x
+    def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor, Tensor]:
+        return searches.warmed(at.progress, warm).made(net, x, y, ids, at.rng), x, y
 
-    def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+    def loss(net: nn.Module, made: Tensor, x: Tensor, label: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         moved: Tensor = net(made).float()
         clean: Tensor = net(x).float().log_softmax(1)
-        unsure = 1.0 - clean.gather(1, y[:, None]).squeeze(1).exp()
-        return (boosted(moved, y) + beta * divergence(moved, clean) * unsure).mean()
+        unsure = 1.0 - clean.gather(1, label[:, None]).squeeze(1).exp()
+        return (boosted(moved, label, y if distil else None) + beta * divergence(moved, clean) * unsure).mean()
 
     task = Task(loss, pure=True, passes=2)
     return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)

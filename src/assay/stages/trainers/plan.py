@@ -11,9 +11,11 @@ from assay.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. ``momentum`` is that of SGD, and the first beta of Adam.
+    """How to train.
 
-    With ``time`` above 0 it is for so many seconds, whatever ``epochs`` says.
+    ``momentum`` is that of SGD, and the first beta of Adam; ``distil`` is the share of what the running average of the
+    net answers in what it is to answer, beside the label (``Teacher``). With ``time`` above 0 it is for so many
+    seconds, whatever ``epochs`` says.
     """
 
     epochs: int
@@ -28,6 +30,8 @@ class Plan:
     ema: float = 0.0
     awp: float = 0.0
     time: float = 0.0
+    distil: float = 0.0
+    temperature: float = 1.0
 
     def check(self) -> None:
         if self.optimiser not in ("adam", "sgd"):
@@ -43,6 +47,12 @@ class Plan:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
         if not 0 <= self.awp < 1:
             raise UsageError(f"awp is a share of each weight's length, 0.005 say; got {self.awp}")
+        if not 0 <= self.distil < 1 or not 0 < self.temperature < math.inf:
+            raise UsageError(
+                f"distil must be in [0, 1) and temperature above 0, got {self.distil} and {self.temperature}"
+            )
+        if self.distil and not self.ema:
+            raise UsageError("distil learns from the running average of the net, and there is none; give ema=0.999 too")
 
 
 def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:

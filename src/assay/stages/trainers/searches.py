@@ -22,6 +22,7 @@ from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
+SURE = "pgd(steps=10, step=0.25, early_stop=false)"  # what judges a training whose own search does not
 VALIDATED = 1000  # validation cases attacked after each epoch
 
 
@@ -54,33 +55,39 @@ class Searches:
         return self._of(self._read(attacks))
 
     def climbing(self, **params: Any) -> "Searches":
-        """The same with other parameters of the attacks; refused where one does not know them."""
-        for search in self.all:
-            unknown = params.keys() - {p.name for p in search.entry.parameters}
-            if unknown:
-                names = ", ".join(sorted(unknown))
-                raise UsageError(f"attack {search.entry.name!r} has no {names}, which this trainer sets; take pgd")
-        return self._of([replace(search, params={**search.params, **params}) for search in self.all])
+        """The same with other parameters of the attacks that know them; refused where none does."""
+        knows = [params.keys() <= {p.name for p in search.entry.parameters} for search in self.all]
+        if not any(knows):
+            first, names = self.all[0].entry, ", ".join(sorted(params))
+            raise UsageError(f"attack {first.name!r} has no {names}, which this trainer sets; take pgd")
+        both = zip(self.all, knows, strict=True)
+        return self._of([replace(one, params={**one.params, **params}) if known else one for one, known in both])
 
     def warmed(self, progress: float, warm: float) -> "Searches":
         """The same in balls that grow to their full size over the share ``warm`` of the training."""
         return self.grown(progress / warm if warm else 1.0)
 
     def grown(self, share: float) -> "Searches":
-        """The same in balls of that share of their radius."""
+        """The same in balls of that share of their radius; what has no ball stays as it is."""
         if share >= 1:
             return self
-        return self._of([replace(one, params={**one.params, "eps": share * one.params["eps"]}) for one in self.all])
+        smaller = [{k: share * v if k == "eps" else v for k, v in one.params.items()} for one in self.all]
+        return self._of([replace(one, params=params) for one, params in zip(self.all, smaller, strict=True)])
 
     def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
         """Whom they attack: the net as it is now, at this place of the training."""
         return self.inner.of(net, x, here)
 
-    def made(self, net: nn.Module, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
-        """What the attacks make of a batch, each of its part; ``aims`` are labels, or what their loss refers to."""
+    def made(
+        self, net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, rng: Stream, aims: Tensor | None = None
+    ) -> Tensor:
+        """What the attacks make of a batch, each of its part; ``aims`` are what a loss that was set refers to."""
         target, count = self.target(net, x, rng), min(len(self.all), max(len(x), 1))
-        parts = zip(x.tensor_split(count), aims.tensor_split(count), ids.tensor_split(count), strict=True)
-        made = [self._by(place, target, *part, rng) for place, part in enumerate(parts)]
+        split = (column.tensor_split(count) for column in (x, y, ids, y if aims is None else aims))
+        made = [
+            self._by(place, target, x, aims if callable(self.all[place].params.get("loss")) else y, ids, rng)
+            for place, (x, y, ids, aims) in enumerate(zip(*split, strict=True))
+        ]
         return torch.cat(made).detach()
 
     def _by(self, place: int, target: Target, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
@@ -110,15 +117,17 @@ class Searches:
         """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""
 
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
-            return {**accuracy(net, val), "score": self._withstood(net, val[:VALIDATED], rng.at("validation"))}
+            held = self.held(net, val[:VALIDATED], rng.at("validation"))
+            return {**accuracy(net, val), "score": float(held.float().mean())}
 
         return judged
 
-    def _withstood(self, net: nn.Module, val: Cases, rng: Stream) -> float:
+    def held(self, net: nn.Module, val: Cases, rng: Stream) -> Tensor:
+        """Which cases withstand every attack, (N,)."""
         target, itself = self.target(net, val.x, rng), ModuleTarget(net, self.spec)
         held = torch.ones(len(val), dtype=torch.bool, device=val.x.device)
         for place in range(len(self.all)):
             made = self._by(place, target, val.x, val.y, val.origin, rng)
             with torch.no_grad(), itself.ready():
                 held &= self.chunks.map(lambda x: itself(x).argmax(1), made) == val.y
-        return float(held.float().mean())
+        return held

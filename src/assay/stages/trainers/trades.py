@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from assay.core.aims import alike
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.losses import divergence, smoothed
@@ -38,27 +39,31 @@ def trades(
     awp: float = 0.0,
     time: float = 0.0,
     warm: float = 0.0,
+    distil: float = 0.0,
+    temperature: float = 1.0,
 ) -> nn.Module:
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
-    The attack climbs that divergence, not the loss of the label; epochs are judged by the attack as it is written.
-    ``warm`` is the share of the training in which its ball grows to full size.
+    The attack climbs that divergence, not the loss of the label; one of several that climbs nothing, such as corrupt,
+    does what it does. Epochs are judged by the attacks as they are written. ``warm`` is the share of the training in
+    which their balls grow to full size.
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
     plan = Plan(
-        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time
-    )
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time,
+        distil=distil, temperature=temperature,
+    )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
-    apart = searches.climbing(loss=divergence)
+    apart = searches.climbing(loss=divergence, criterion=alike)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
         target = apart.target(net, x, at.rng)
         with torch.no_grad(), target.ready():
             log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
-        return apart.warmed(at.progress, warm).made(net, x, log_p, ids, at.rng), x
+        return apart.warmed(at.progress, warm).made(net, x, y, ids, at.rng, log_p), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         clean, moved = net(x).float(), net(made).float()

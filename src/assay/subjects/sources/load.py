@@ -245,10 +245,11 @@ def _told_attacks(model: str) -> tuple[Step, ...] | None:
 
 
 def attacks_in(params: Mapping[str, Any]) -> list[tuple[str, Params]]:
-    """The attacks among a stage's parameters: ``attack`` is one, ``attacks`` a comma list."""
-    one, several = params.get("attack"), params.get("attacks")
-    texts = [*([one] if isinstance(one, str) else []), *(split(several) if isinstance(several, str) else [])]
-    return [_seen(step(text)) for text in texts]
+    """The attacks among a stage's parameters: comma lists ``attack`` and ``attacks``, and those of its ``mutate``."""
+    lists = [text for text in (params.get("attack"), params.get("attacks")) if isinstance(text, str)]
+    own = [_seen(step(text)) for texts in lists for text in split(texts)]
+    mutate = params.get("mutate")
+    return own + (attacks_in(step(mutate)[1]) if isinstance(mutate, str) else [])
 
 
 def told_seen(*parts: Iterable[Any]) -> list[list[Any]]:

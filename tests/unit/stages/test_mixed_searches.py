@@ -1,0 +1,133 @@
+"""Trainings whose batches are shared by unlike attacks: several norms, corruptions, rotations."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core.aims import alike
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.core.losses import divergence
+from assay.core.randomness import Stream
+from assay.core.registry import bind
+from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.searches import Searches
+from assay.subjects.bench import Data, Splits, with_validation
+from assay.subjects.data.load import load_splits
+
+WIDE = 36
+SPEC = InputSpec((WIDE + 1,), (0.0, 1.0), ("a", "b"))
+HOW = "steps=5, step=0.4, early_stop=false"
+NORMS = f"pgd({HOW}), pgd(norm=l2, eps=0.45, {HOW}), pgd(norm=l1, eps=0.6, {HOW})"
+IMAGES = InputSpec((1, 8, 8), (0.0, 1.0), tuple("0123456789"))
+
+
+def ways(n: int, seed: int) -> Cases:
+    """The first number alone tells the class, and cannot be turned by 0.1; 36 others tell it together, less surely.
+
+    A step of 0.45 in l2, or of 0.6 in l1, turns the one and not the many.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    side = 2.0 * y - 1
+    many = 0.5 + 0.12 * side[:, None] + 0.12 * torch.randn(n, WIDE, generator=rng)
+    return Cases.of(torch.cat([(0.5 + 0.3 * side)[:, None], many], 1).clamp(0, 1), y)
+
+
+def net(inside: int, outside: int) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(inside, 32), nn.ReLU(), nn.Linear(32, outside))
+
+
+def held(module: nn.Module, attack: str, some: Cases, spec: InputSpec) -> float:
+    searches = Searches(attack, module, spec, eps=0.1, norm="linf", batch=500)
+    return float(searches.held(module.eval(), some, Stream(1)).float().mean())
+
+
+def test_each_norm_has_its_own_ball() -> None:
+    module, some = net(WIDE + 1, 2), ways(30, 0)
+    made = Searches(NORMS, module, SPEC, eps=0.1, norm="linf", batch=30).made(
+        module, some.x, some.y, some.origin, Stream(0)
+    )
+    linf, l2, l1 = (made - some.x).split(10)
+    assert float(linf.abs().amax()) == pytest.approx(0.1, abs=1e-5)
+    assert float(l2.norm(dim=1).amin()) > 0.3
+    assert float(l2.norm(dim=1).amax()) == pytest.approx(0.45, abs=1e-4)
+    assert float(l1.abs().sum(1).amin()) > 0.3
+    assert float(l1.abs().sum(1).amax()) == pytest.approx(0.6, abs=1e-4)
+
+
+def test_several_norms_in_training_hold_in_those_norms() -> None:
+    data = Splits("ways", Data("train", ways(300, 0), SPEC), Data("val", ways(150, 1), SPEC))
+    found = {}
+    for attack in (f"pgd({HOW})", NORMS):
+        fit = bind("trainer", "adversarial", {"epochs": 20, "batch": 30, "lr": 0.01, "eps": 0.1, "attack": attack})
+        module = fit(net(WIDE + 1, 2), data, None, rng=Stream(0), watch=Unwatched())
+        l2, l1 = "pgd(norm=l2, eps=0.45, steps=20)", "pgd(norm=l1, eps=0.6, steps=20)"
+        found[attack] = [held(module, one, ways(300, 2), SPEC) for one in (l2, l1)]
+    alone, several = found.values()
+    assert several[0] > alone[0] + 0.15
+    assert several[1] > alone[1] + 0.5
+
+
+@pytest.mark.parametrize(
+    ("more", "broken"),
+    [
+        ("corrupt(kind=contrast, severity=5)", "corrupt(kind=contrast, severity=5)"),
+        ("corrupt(kind=any, severity=0)", "corrupt(kind=motion_blur, severity=5)"),
+        ("spatial(search=random, tries=3)", "spatial(search=random, tries=20)"),
+    ],
+)
+@pytest.mark.parametrize("trainer", ["adversarial", "trades"])
+def test_what_is_mixed_in_is_withstood(trainer: str, more: str, broken: str) -> None:
+    digits = with_validation(load_splits("digits"))
+    pgd = "pgd(steps=2, step=0.6, early_stop=false)"
+    found = {}
+    for attack in (pgd, f"{pgd}, {more}"):
+        fit = bind("trainer", trainer, {"epochs": 8, "batch": 40, "lr": 0.005, "eps": 0.03, "attack": attack})
+        module = fit(net(64, 10), digits, None, rng=Stream(0), watch=Unwatched())
+        found[attack] = held(module, broken, digits.part("test").cases, digits.part("test").spec)
+    alone, mixed = found.values()
+    assert mixed > alone + 0.03
+
+
+def test_balls_that_grow_leave_what_has_none() -> None:
+    searches = Searches("pgd, corrupt(kind=jpeg)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    pgd, corrupt = searches.grown(0.25).all
+    assert pgd.params["eps"] == pytest.approx(0.05)
+    assert corrupt == searches.all[1]
+
+
+def test_what_climbs_has_its_loss_and_the_others_have_labels() -> None:
+    seen: dict[str, Tensor] = {}
+
+    def told(name: str) -> object:
+        def attack(target: object, x: Tensor, y: Tensor, **params: object) -> Tensor:
+            seen[name] = y
+            return x
+
+        return attack
+
+    module, some = net(WIDE + 1, 2), ways(20, 0)
+    searches = Searches("pgd, deepfool", module, SPEC, eps=0.2, norm="l2", batch=20)
+    apart = searches.climbing(loss=divergence, criterion=alike)
+    assert [one.params.get("loss") for one in apart.all] == [divergence, searches.all[1].params.get("loss")]
+    for one in apart.all:
+        object.__setattr__(one, "function", told(one.entry.name))
+    log_p = torch.randn(20, 2).log_softmax(1)
+    apart.made(module, some.x, some.y, some.origin, Stream(0), log_p)
+    assert torch.equal(seen["pgd"], log_p[:10])
+    assert torch.equal(seen["deepfool"], some.y[10:])
+    with pytest.raises(UsageError, match="'deepfool' has no converged"):
+        Searches("deepfool, corrupt", module, SPEC, eps=0.2, norm="l2", batch=20).climbing(converged=0.1)
+
+
+def test_a_search_for_other_answers_may_stop_at_one() -> None:
+    """TRADES hands over probabilities in the place of labels; a class that changes is told from them."""
+    data = Splits("ways", Data("train", ways(60, 0), SPEC), Data("val", ways(60, 1), SPEC))
+    fit = bind("trainer", "trades", {"epochs": 1, "batch": 30, "eps": 0.1, "attack": "pgd(steps=3)"})
+    made = fit(net(WIDE + 1, 2), data, None, rng=Stream(0), watch=Unwatched())
+    assert all(bool(weight.isfinite().all()) for weight in made.parameters())
+    log_p = torch.tensor([[0.9, 0.1], [0.9, 0.1]]).log()
+    assert alike(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), log_p).tolist() == [True, False]
