@@ -14,15 +14,17 @@ def harden(
     context: typer.Context,
     model: options.Model,
     data: Annotated[str, typer.Option("--data", help="A whole data set: digits, mnist, dir:images, file.npz.")],
-    recipe: Annotated[str, typer.Option(help="The system to run; see assay list recipe.")],
+    eps: Annotated[str, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")],
+    recipe: Annotated[str, typer.Option(help="The system to run; see assay list recipe.")] = "assay",
     until: Annotated[
         str, typer.Option(help="What must hold: 'pgd>=0.6, clean_drop<=0.01'; also clean, robust, fol, any attack.")
-    ],
-    eps: Annotated[str, typer.Option(help="Perturbation size in the input's own range: 0.1 or 8/255.")],
+    ] = "",
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; measured in linf where not given.")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run folder; one that exists is continued.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Stop after this many fuzzing rounds in all.")] = 5,
-    time: Annotated[str | None, typer.Option(help="Begin no round that would not end in this time: 20m.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Begin no round that would not end in this time (20m); or train for it.")
+    ] = None,
     per_round: Annotated[
         str | None, typer.Option(help="Cases picked a round: 600, or a share of the training part (10%).")
     ] = None,
@@ -46,6 +48,9 @@ def harden(
     no_control: Annotated[
         bool, typer.Option("--no-control", help="Make no models to compare with: as long trained without cases, noise.")
     ] = False,
+    amp: Annotated[
+        bool, typer.Option("--amp", help="Trainings make their passes in bfloat16; everything is measured in float32.")
+    ] = False,
     out: Annotated[str | None, typer.Option(help="Also write the best model here: NAME.safetensors.")] = None,
     seed: options.Seed = 0,
     size: options.Size = "",
@@ -64,9 +69,9 @@ def harden(
     json_lines: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Fuzz, select, train, measure, until a requirement holds on the validation part. Exit 1 where it does not.
+    """Make a model more robust, until a requirement holds on the validation part. Exit 1 where it does not.
 
-    A recipe that finds no cases, such as dare, trains once.
+    The recipe assay trains for --time (10m). Others fuzz, select, train and measure, round by round.
     """
     from assay.cli.campaign import changes
     from assay.core.errors import INTERRUPTED, NOT_MET
@@ -96,6 +101,7 @@ def harden(
             test_cases=test_cases,
             seed=seed,
             control=not no_control,
+            amp=amp,
             resistant=resistant,
             history=history,
             ignore=tuple(ignore or ()),
@@ -136,7 +142,8 @@ def _show(told: "Hardened", out: str | None) -> None:
         show(table)
     for line in filter(None, (tables.comparison_line(told), "" if told.test is None else noise_line(told.test))):
         options.say(line)
-    show(tables.verdict_table(told))
+    if told.requirement.clauses:
+        show(tables.verdict_table(told))
     for line in (*tables.warning_lines(told), *filter(None, [tables.eps_line(told)]), *tables.closing_lines(told)):
         options.say(line)
     named = {"original": " (the original)", "resistant": " (the resistant model, before fuzzing)"}

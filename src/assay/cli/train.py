@@ -22,6 +22,7 @@ def train(
     train_on: Annotated[str | None, typer.Option("--train", help="Instead of --data: what to train on.")] = None,
     val: Annotated[str | None, typer.Option("--val", help="With --train: what chooses the epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
+    time: Annotated[str | None, typer.Option(help="Instead of --epochs: as many as fit in this time (10m).")] = None,
     batch: Annotated[int | None, typer.Option(help="Cases a step.")] = None,
     lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
     optimiser: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
@@ -55,6 +56,7 @@ def train(
 ) -> None:
     """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
     from assay.core.places import beside, known_as
+    from assay.core.units import seconds
     from assay.engines.train import train as work
     from assay.outputs.notes import note_facts
     from assay.outputs.screen import Screen, show_notices, train_line
@@ -64,6 +66,7 @@ def train(
     show_notices(quiet=quiet or json)
     given = {
         "epochs": epochs,
+        "time": None if time is None else seconds(time),
         "batch": batch,
         "lr": lr,
         "optimiser": optimiser,

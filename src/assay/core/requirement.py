@@ -129,6 +129,9 @@ class Requirement:
         return ", ".join(map(str, self.clauses))
 
 
+ANYTHING = Requirement(())  # holds always
+
+
 def _clause(text: str, *, gate: bool) -> Clause:
     match = re.fullmatch(r"(.*?[^\s<>=≥≤])\s*(>=|<=|≥|≤)\s*([^\s<>=≥≤].*)", text)
     if match is None:

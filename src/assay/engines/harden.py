@@ -15,15 +15,17 @@ from assay.core import environment, store
 from assay.core.deadline import limited
 from assay.core.errors import Interrupted, UsageError
 from assay.core.files import canonical_json, sha256, write_atomic
-from assay.core.requirement import Requirement
+from assay.core.passes import Passes, counted
+from assay.core.requirement import ANYTHING, Requirement
 from assay.core.units import budget, seconds
 from assay.engines.checks import ignored
 from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.final_look import FinalLook
 from assay.engines.hardened import INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
-from assay.engines.hardening_setting import Amounts, Say, Setting, Stopped, System, refuse_fuzzing
+from assay.engines.hardening_setting import Amounts, Setting, Stopped, System, refuse_fuzzing
 from assay.engines.hardening_subject import Model, Subject, subject_of
+from assay.engines.hardening_teller import Teller
 from assay.engines.held_out import history_of
 from assay.engines.judge import Judge
 from assay.engines.round_book import Book
@@ -44,7 +46,7 @@ def harden(
     model: Model,
     data: str | Splits,
     *,
-    until: str,
+    until: str = "",
     eps: str | float,
     norm: str | None = None,
     run: str | None = None,
@@ -59,6 +61,8 @@ def harden(
     test_cases: int | None = None,
     seed: int = 0,
     control: bool = True,
+    look: bool = True,
+    amp: bool = False,
     resistant: Model | None = None,
     history: str | None = None,
     ignore: Sequence[str] = (),
@@ -78,29 +82,32 @@ def harden(
     """Train a model with the failures a recipe finds in it, round after round, until the requirement holds.
 
     ``until`` is written ``"pgd>=0.8, clean_drop<=0.01"`` and held against the first ``val_cases`` of the validation
-    part, white box; a number that a trust check spoils meets nothing. Each round fuzzes for ``fuzz_time`` (30s) or
+    part, white box; a number that a trust check spoils meets nothing. Where nothing is asked, all rounds are done, and
+    the model that attacks break least, on the mean, is the result. Each round fuzzes for ``fuzz_time`` (30s) or
     ``fuzz_cases`` and picks ``per_round`` cases: a number, or a share of the training part (10%). ``rounds`` and
     ``time`` count over all sessions of a run; no round is begun that would not end in time, going by the longest so
-    far. The ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part.
+    far. The ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part;
+    without ``look`` it is not looked at. With ``amp`` trainings make their passes in bfloat16.
 
     A recipe with two models first builds the resistant one from the model that is given (round 1), or takes
     ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
 
-    A recipe that finds no cases trains once. Its control is trained by the recipe's ``control`` on the same inputs, and
-    the test part is looked at beside the original with random noise on the weights that training changed. ``history``
-    is the folder that a recipe such as dare mines, where that is not beside the weights. ``call_timeout`` is how long
-    one call of the model may take.
+    A recipe that finds no cases trains once, for ``time`` where its trainer knows one. Its control is trained by the
+    recipe's ``control`` on the same inputs, and the test part is looked at beside the original with random noise on the
+    weights that training changed. ``history`` is the folder that a recipe such as dare mines, where that is not beside
+    the weights. ``call_timeout`` is how long one call of the model may take.
 
     With ``ray`` (local, auto or an address) ``workers`` of a Ray cluster fuzz, train and measure, each with a
     ``gpu_share`` of a GPU where the model is on one.
     """
     cluster = cluster_of(ray, workers, gpu_share)
-    requirement = Requirement.parse(until)
+    requirement = Requirement.parse(until) if until else ANYTHING
     past = {} if history is None else {"train.history": history}
     changes = {**(changes or {}), **({"suite": suite} if suite else {}), **past}
     ball = ball_of(eps, norm)
     offered = {**ball, "history": history_of(model) or None}
     system = System.of(recipe, changes, offered, resistant=resistant is not None)
+    system, time = system.timed(None if time is None else seconds(time), deterministic=deterministic)
     refuse_fuzzing(system, fuzz_time=fuzz_time, fuzz_cases=fuzz_cases, per_round=per_round)
     subject = subject_of(
         model,
@@ -122,6 +129,7 @@ def harden(
     training = subject.splits.part("train")
     system.try_on(subject.target, training)
     asked = (per_round, fuzz_time, fuzz_cases)
+    half = {"amp": True} if amp else {}
     setting = Setting(
         system=system,
         eps=eps,
@@ -132,13 +140,13 @@ def harden(
         amounts=Amounts.of(system, len(training), *asked, deterministic=deterministic),
         seed=seed,
         deterministic=deterministic,
-        training=subject.training(system.after.train, subject.splits, seed, system.resistant),
-        control=subject.training(system.control, system.control_data(subject.splits), seed, system.resistant),
+        training=half | subject.training(system.after.train, subject.splits, seed, system.resistant),
+        control=half | subject.training(system.control, system.control_data(subject.splits), seed, system.resistant),
         given=subject.given,
         cluster=cluster,
     )
-    limits = _Limits(rounds, None if time is None else seconds(time), control)
-    config = _config(subject, setting, yardstick) | {"gate": {"until": until}, "budget": limits.config()}
+    limits = _Limits(rounds, time, control)
+    config = _config(subject, setting, yardstick, half) | {"gate": {"until": until}, "budget": limits.config()}
     mark = {"recipe": system.recipe.name, "start": subject.target.fingerprint(), "seed": seed, **subject.pair()}
     mark["identity"] = sha256(canonical_json(store.identity(config)).encode())[:16]
     copied = None if out is None else _free(Path(out), mark)
@@ -147,14 +155,15 @@ def harden(
         session(deterministic=deterministic),
         nullcontext() if cluster is None else connected(cluster),  # once for all that is done there
         Stopper(None) as stop,
+        counted() as asked_here,
     ):
         facts = facts_of(model, subject.target)
-        models = Models(folder, subject.target, facts, mark, cluster=cluster, deterministic=deterministic)
+        models = Models(folder, subject.target, facts, mark, cluster=cluster, deterministic=deterministic, amp=amp)
         most = rounds if system.stages is not None else min(rounds, 1)
-        parts = (folder, setting, models, yardstick, _Teller(progress, stop, most, setting.first))
+        parts = (folder, setting, models, yardstick, Teller(progress, stop, most, setting.first))
         book = Book(*parts)
         judge = Judge(requirement, labels, book.done)
-        told = _Work(book, FinalLook(*parts), judge, limits, stop).go(protocol)
+        told = _Work(book, FinalLook(*parts), judge, limits, stop, asked_here).go(protocol, look=look)
     found = replace(told, check=subject.command(told.run, told.compared, yardstick))
     if copied is not None:
         write_atomic(copied, told.model.read_bytes())
@@ -177,47 +186,28 @@ class _Limits:
         return {"rounds": self.rounds, "control": self.control, **({} if self.time is None else {"time": self.time})}
 
 
-class _Teller:
-    """Passes numbers on to the screen, and stops the work where the user pressed Ctrl-C."""
-
-    def __init__(self, progress: Progress | None, stop: Stopper, rounds: int, first: int) -> None:
-        self.progress, self.stop, self.rounds, self.first = progress or (lambda _: None), stop, rounds, first
-
-    def __call__(self, **place: Any) -> Say:
-        told = {**place, "rounds": self.rounds, "place": self._place(place.get("round", 0))}
-
-        def say(numbers: Mapping[str, Any]) -> None:
-            self.progress({**told, **numbers})
-            if self.stop.interrupted:
-                raise Stopped
-
-        return say
-
-    def _place(self, number: int) -> str:
-        """A round as people count them: those that learn, from 1 on."""
-        if number < self.first:
-            return ("original", "resistant")[number]
-        return f"round {number - self.first + 1} of {self.rounds}"
-
-
 class _Work:
     """From the original model to the last number."""
 
-    def __init__(self, book: Book, look: FinalLook, judge: Judge, limits: _Limits, stop: Stopper) -> None:
+    def __init__(
+        self, book: Book, look: FinalLook, judge: Judge, limits: _Limits, stop: Stopper, asked: Passes
+    ) -> None:
         self.book, self.look, self.judge, self.limits, self.stop = book, look, judge, limits, stop
+        self.asked, self.asked_before = asked, int(book.folder.stats().get("passes", 0))
         stages = book.setting.system.stages
         self.work = TrainedRound(book) if stages is None else Rounds(book, stages)
         self.began = clock.monotonic() - float(book.folder.stats().get("seconds", 0.0))
 
-    def go(self, protocol: dict[str, Any]) -> Hardened:
+    def go(self, protocol: dict[str, Any], *, look: bool) -> Hardened:
         """Rounds, control, and the look at the test part; what was done already is read from the run."""
         test: Tested | None = None
         control = self.limits.control
-        if self.book.done:
+        if self.book.done and look:
             self.look.asked(self.judge.told(), control=control)
         try:
             stopped = self._rounds()
-            test = self.look.test(self.judge.told(), control=control, protocol=protocol)
+            if look:
+                test = self.look.test(self.judge.told(), control=control, protocol=protocol)
         except Stopped:
             stopped = INTERRUPTED
         finally:
@@ -239,6 +229,7 @@ class _Work:
             protocol=protocol,
             check="",
             seconds=self._seconds(),
+            passes=self._passes(),
             alone=self.book.setting.system.after.alone,
         )
 
@@ -248,7 +239,7 @@ class _Work:
         if not done:
             self.book.original()
             self._write_stats()
-        while not any(map(self.judge.met, done)):
+        while not self.judge.over():
             longest = max((r.seconds for r in done[1:]), default=0.0)
             if why := self.work.over():
                 return why
@@ -266,13 +257,20 @@ class _Work:
     def _seconds(self) -> float:
         return clock.monotonic() - self.began
 
+    def _passes(self) -> int:
+        return self.asked_before + self.asked.all
+
     def _write_stats(self) -> None:
         told = {"run": self.book.folder.name, "seconds": self._seconds(), "rounds": len(self.book.done) - 1}
         told["round_seconds"] = [round(done.seconds, 2) for done in self.book.done]
+        told["training_seconds"] = [round(done.training, 2) for done in self.book.done]
+        told["passes"] = self._passes()
         self.book.folder.write_stats(told | {"updated": clock.time()})
 
 
-def _config(subject: Subject, setting: Setting, yardstick: Yardstick) -> dict[str, dict[str, Any]]:
+def _config(
+    subject: Subject, setting: Setting, yardstick: Yardstick, half: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """What makes two hardenings the same."""
     ignoring = {"ignore": list(yardstick.ignore)} if yardstick.ignore else {}
     return {
@@ -281,6 +279,7 @@ def _config(subject: Subject, setting: Setting, yardstick: Yardstick) -> dict[st
             "seed": setting.seed,
             "deterministic": setting.deterministic,
             **setting.amounts.config(),
+            **half,
         },
         **subject.config(),
         "recipe": setting.system.config(),

@@ -45,22 +45,23 @@ class Round:
     mended: int = 0
     epochs: int = 0
     seconds: float = 0.0
+    training: float = 0.0  # of these, those of the training's epochs
     notes: Mapping[str, Any] = field(default_factory=dict)
     failing: int | None = None
     selected_failing: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All but the time, so that the same round is committed as the same bytes."""
-        apart = ("number", "measured", "seconds", "notes", *(OF_CASES if self.made == TRAINED else ()))
+        apart = ("number", "measured", "seconds", "training", "notes", *(OF_CASES if self.made == TRAINED else ()))
         counts = {k: v for k, v in asdict(self).items() if k not in apart and v is not None}
         notes = {"notes": dict(self.notes)} if self.notes else {}
         return {"round": self.number, **counts, **notes, "validation": self.measured.to_json()}
 
     @staticmethod
-    def of_json(told: Mapping[str, Any], seconds: float = 0.0) -> "Round":
+    def of_json(told: Mapping[str, Any], seconds: float = 0.0, training: float = 0.0) -> "Round":
         counts = {k: v for k, v in told.items() if k not in ("round", "validation", "seconds")}
         counts = {"made": "cases" if told["round"] else "original"} | counts  # old runs do not tell
-        return Round(told["round"], Measured.of_json(told["validation"]), **counts, seconds=seconds)
+        return Round(told["round"], Measured.of_json(told["validation"]), **counts, seconds=seconds, training=training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class Hardened:
     protocol: dict[str, Any]
     check: str
     seconds: float
+    passes: int = 0  # inputs that nets of this process answered, and those whose gradient was taken
     alone: bool = False  # the recipe found no cases, it trained
 
     @property
@@ -208,7 +210,9 @@ class Hardened:
             **(tested if self.test is None else self.test.to_json()),
             **({} if self.test is None else self.test.noise_json()),
             "rounds": [
-                r.to_json() | {"seconds": round(r.seconds, 2), "numbers": finite(r.measured.numbers(original))}
+                r.to_json()
+                | {"seconds": round(r.seconds, 2), "training_seconds": round(r.training, 2)}
+                | {"numbers": finite(r.measured.numbers(original))}
                 for r in self.rounds
             ],
             "best": self.best,
@@ -218,6 +222,7 @@ class Hardened:
             "stopped": self.stopped,
             "check": self.check,
             "seconds": round(self.seconds, 2),
+            "passes": self.passes,
             "protocol": self.protocol,
         }
 

@@ -12,6 +12,7 @@ from torch import nn
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.files import make_folder
+from assay.core.precision import half_precision
 from assay.core.randomness import Stream
 from assay.core.registry import Bound, bind
 from assay.core.specs import python_file, step
@@ -57,6 +58,7 @@ class Made:
     module: nn.Module
     log: list[dict[str, float]]
     notes: dict[str, Any]
+    seconds: float  # of its epochs
 
     def facts(self) -> dict[str, Any]:
         """What its checkpoint says of it besides how it was trained."""
@@ -75,10 +77,13 @@ class Models:
         *,
         cluster: Cluster | None = None,
         deterministic: bool = False,
+        amp: bool = False,
     ) -> None:
-        """Trainings are done on a ``cluster``, where there is one, and ``deterministic`` there as they are here."""
+        """Trainings are done on a ``cluster``, where there is one, and ``deterministic`` there as they are here; with
+        ``amp`` in bfloat16.
+        """
         self.folder, self.original, self.facts, self.mark = folder, original, facts, mark
-        self.cluster, self.deterministic = cluster, deterministic
+        self.cluster, self.deterministic, self.amp = cluster, deterministic, amp
 
     def target(self, name: str) -> ModuleTarget:
         """The committed model of that name, as a target of its own."""
@@ -110,21 +115,22 @@ class Models:
         make_folder(folder)
         tell = Gauged(progress)
         keeper = Keeper(folder / f"{name}.safetensors", {"training": training}, tell)
-        made = trained(
-            fit,
-            start.module,
-            data,
-            extra,
-            rng=rng,
-            watch=keeper,
-            cluster=self.cluster,
-            deterministic=self.deterministic,
-            gauges=tell.gauges,
-        )
+        with half_precision(start.device, asked=self.amp):
+            made = trained(
+                fit,
+                start.module,
+                data,
+                extra,
+                rng=rng,
+                watch=keeper,
+                cluster=self.cluster,
+                deterministic=self.deterministic,
+                gauges=tell.gauges,
+            )
         # Without its clock, so that the same training gives the same bytes.
         log = [{k: v for k, v in row.items() if k != "seconds"} for row in keeper.log]
         chosen = {"lr": max(log, key=rank)["lr"]} if any("lr" in row for row in log) else {}  # of several tried
-        return Made(made, log, keeper.notes | chosen)
+        return Made(made, log, keeper.notes | chosen, sum(row.get("seconds", 0.0) for row in keeper.log))
 
     def forget(self, name: str) -> None:
         """Remove the state of a training whose weights are committed."""

@@ -70,6 +70,25 @@ class System:
             )
         return System(chosen, changes, stages, after)
 
+    def timed(self, time: float | None, *, deterministic: bool) -> tuple["System", float | None]:
+        """The system with that time given to its trainers, where it only trains and they know one; the time that is
+        left for the rounds to heed.
+        """
+        after = self.after
+        if not after.alone or after.control is None or "time" not in after.train.params:
+            return self, time
+        if time is not None:
+            timed = {"time": time}
+            control = after.control
+            if "time" in control.params:
+                control = replace(control, params={**control.params, **timed})
+            after = replace(after, train=replace(after.train, params={**after.train.params, **timed}), control=control)
+        if deterministic and after.train.params["time"]:
+            log.warning(
+                "how many epochs fit in a time depends on the machine; with --set train.time=0 the result repeats"
+            )
+        return replace(self, after=after), None
+
     @property
     def keeps_all(self) -> bool:
         """Whether what is found is a pool, of which only a part fails."""

@@ -18,6 +18,10 @@ class Judge:
         """Whether the requirement holds, by numbers that can be trusted."""
         return not done.measured.unreliable and self.requirement.met(self._numbers(done))
 
+    def over(self) -> bool:
+        """Whether a round meets the requirement; never so where nothing is asked."""
+        return bool(self.requirement.clauses) and any(map(self.met, self.rounds))
+
     def best(self) -> int:
         """The first of the best rounds: one that meets the requirement, else trusted, else with the largest slack.
 
@@ -28,7 +32,7 @@ class Judge:
 
         def rank(done: Round) -> tuple[bool, bool, tuple[float, ...], float, tuple[float, ...]]:
             slacks, trusted = self.requirement.slacks(self._numbers(done)), not done.measured.unreliable
-            if self.met(done):
+            if self.met(done) and self.requirement.clauses:
                 return True, trusted, slacks, 0.0, ()
             return False, trusted, tuple(min(slack, 0.0) for slack in slacks), done.measured.mean, slacks
 

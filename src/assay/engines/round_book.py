@@ -84,10 +84,14 @@ def _right(target: Target, cases: Cases) -> Tensor:
 
 def rounds_of(folder: Store) -> list[Round]:
     """The committed rounds of a run; times, which are not committed, as far as ``stats.json`` knows them."""
-    times = dict(enumerate(folder.stats().get("round_seconds", [])))
+    stats = folder.stats()
+    times, learning = (dict(enumerate(stats.get(name, []))) for name in ("round_seconds", "training_seconds"))
     names = [round_name(line.meta["round"]) for line in folder.commits("round")]
     told = [json.loads(folder.file(f"state/{name}.json")) for name in names]
-    return [Round.of_json(done, seconds=float(times.get(number, 0.0))) for number, done in enumerate(told)]
+    return [
+        Round.of_json(done, seconds=float(times.get(number, 0.0)), training=float(learning.get(number, 0.0)))
+        for number, done in enumerate(told)
+    ]
 
 
 def round_name(number: int) -> str:

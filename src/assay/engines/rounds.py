@@ -109,7 +109,8 @@ class Rounds:
             self.kept.pop()  # as if it had not begun
             raise
         done = replace(done, found=len(found), selected=len(rows["selected"]), learned=len(learn))
-        done = replace(done, epochs=len(made.log), notes=made.notes | ({"selection": self.said} if self.said else {}))
+        said = {"selection": self.said} if self.said else {}
+        done = replace(done, epochs=len(made.log), training=made.seconds, notes=made.notes | said)
         done = replace(done, **self._failing(found, rows["selected"]))
         weights = self.models.encoded(made.module, training=training | made.facts(), hardening={"round": number})
         self.book.commit(replace(done, seconds=time.monotonic() - began), weights, rows | state)

@@ -32,7 +32,7 @@ class TrainedRound:
         rng, say = book.rng.at("train", 1), book.tell(phase="train", round=1)
         made = book.models.trained(name, original, s.system.after.train, s.splits, None, rng, training, say)
         done, state = book.judged(ModuleTarget(made.module, original.spec, original.device), 1)
-        done = replace(done, made=TRAINED, epochs=len(made.log), notes=made.notes)
+        done = replace(done, made=TRAINED, epochs=len(made.log), training=made.seconds, notes=made.notes)
         weights = book.models.encoded(made.module, training=training | made.facts(), hardening={"round": 1})
         book.commit(replace(done, seconds=time.monotonic() - began), weights, state)
         book.models.forget(name)

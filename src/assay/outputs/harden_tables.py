@@ -148,7 +148,8 @@ def closing_lines(told: Hardened) -> list[str]:
     after = f"{count} round{'s' * (count != 1)}"
     if told.alone:
         after = "training" if told.rounds[1:] else "no training"
-    return [*lines, f"{'MET' if told.met else 'NOT MET'} after {after} ({told.stopped})"]
+    verdict = ("MET" if told.met else "NOT MET") if told.requirement.clauses else "done"
+    return [*lines, f"{verdict} after {after} ({told.stopped})"]
 
 
 def eps_line(told: Hardened) -> str:

@@ -213,7 +213,7 @@ def finds_cases(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
 def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params) -> Hardening:
     """What a recipe does with the cases it found; ``changes`` as for ``resolve``.
 
-    A control whose number of epochs nobody says has as many as the trainer.
+    A control whose number of epochs nobody says has as many as the trainer, or as much time.
     """
     recipe = found(recipe)
     alone = not finds_cases(recipe, changes)
@@ -240,7 +240,7 @@ def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Param
     """The trainer of the control; a recipe that only trains has one always, since its own can be none."""
     ref, params = chosen
     if ref or alone:
-        return bind("trainer", ref or "plain", params, {**offered, "epochs": train.params.get("epochs")})
+        return bind("trainer", ref or "plain", params, offered | {n: train.params.get(n) for n in ("epochs", "time")})
     if params:
         raise UsageError(f"recipe {name} has no control but its own trainer, without cases; name one: control=plain")
     return None

@@ -380,3 +380,50 @@ def test_the_control_is_a_stage_like_others() -> None:
 def test_trainers_of_the_past_learn_from_no_cases() -> None:
     with pytest.raises(UsageError, match="not from the cases that recipe 'noise' finds"):
         trained(Recipe(name="noise", summary="Both.", mutate="noise", train="dare"))
+
+
+# In time, and without being asked for anything.
+
+TIMED = Recipe(name="timed", summary="Trains.", train=f"plain({TRAINING})", control="plain(lr=1e-4)")
+
+
+def test_a_recipe_that_only_trains_is_given_the_time() -> None:
+    told = trained(TIMED, time="1s", deterministic=False)
+    assert told.rounds[1].epochs > 6
+    assert 0.2 < told.rounds[1].training < 1.5
+    assert told.to_json()["rounds"][1]["training_seconds"] == round(told.rounds[1].training, 2)
+    facts = checkpoint.read_meta(told.run / "models/control-001.safetensors")["training"]
+    assert "time=1.0" in facts["trainer"]
+    again = trained(TIMED, time="1s", deterministic=False)
+    assert [done.to_json() for done in again.rounds] == [done.to_json() for done in told.rounds]
+    assert again.rounds[1].training == pytest.approx(told.rounds[1].training, abs=0.01)
+
+
+def test_what_fits_in_a_time_does_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
+    trained(TIMED, time="0.2s", control=False)
+    assert "how many epochs fit in a time depends on the machine" in caplog.text
+
+
+def test_where_nothing_is_asked_the_best_is_the_one_that_holds_most() -> None:
+    told = trained(until="", control=False)
+    assert told.met
+    assert told.best == 1
+    assert told.verdicts == ()
+    assert told.to_json()["until"] == ""
+    assert harden_tables.closing_lines(told)[-1] == "done after training (the recipe trains once)"
+    worse = Recipe(name="worse", summary="Trains.", train="plain(epochs=1, lr=1e-9)")
+    assert trained(worse, until="", control=False, run="w").best == 0
+
+
+def test_the_test_part_may_be_left_alone() -> None:
+    told = trained(look=False)
+    assert told.test is None
+    assert not list(store.read(told.run).commits("final"))
+    assert trained().test is not None
+
+
+def test_passes_are_counted_over_all_sessions() -> None:
+    told = trained(look=False)
+    assert told.passes > 0
+    assert trained(look=False).passes == told.passes
+    assert trained().passes > told.passes

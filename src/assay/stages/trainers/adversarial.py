@@ -36,6 +36,7 @@ def adversarial(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attacks.
 
@@ -43,7 +44,7 @@ def adversarial(
     a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
     from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020).
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:

@@ -36,6 +36,7 @@ def dynamic(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """Adversarial training whose searches stop, case by case, at a first-order loss that falls.
 
@@ -45,7 +46,7 @@ def dynamic(
 
     Formula: stop at eps·‖g‖₁ − ⟨x' − x, g⟩ ≤ loose · max(0, 1 − t / until), t the share of the training that is done.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time)
     if loose < 0 or not 0 < until <= 1:
         raise UsageError(f"loose is not negative and until a share of the training, got {loose} and {until}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)

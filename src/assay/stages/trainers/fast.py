@@ -44,6 +44,7 @@ def fast(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """Adversarial training by a single step from a random point, with a guard; best epoch under PGD-10.
 
@@ -51,7 +52,7 @@ def fast(
     (catastrophic overfitting). Every 20 batches some cases are attacked by PGD-10 too; where the net does better under
     the single step by more than ``guard``, the ``careful`` attack takes over until it does not.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp)
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time)
     single = f"pgd(steps=1, step={step}, early_stop=false)"
     one = Searches(single, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     sure, slow = one.instead(SURE), one.instead(careful)

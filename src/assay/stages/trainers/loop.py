@@ -1,7 +1,6 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from assay.core import passes
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import NothingToTest, UsageError
@@ -22,6 +22,7 @@ from assay.core.randomness import Stream
 from assay.stages.trainers import graphed, ranks
 from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.descent import Descent
+from assay.stages.trainers.overfitting import overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 
@@ -39,9 +40,6 @@ Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Moment], tuple[Tensor, ...]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
-OVERFITTED = 2.0  # standard errors by which the last epoch's score is below the best one's before it is told
-
-told = logging.getLogger("assay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,8 @@ class Task:
     ``loss(net, x, y, rows)`` is the mean over a batch; ``rows`` are its places among the training cases, and what else
     the trainer makes of a batch stands behind ``x``. ``after`` is called after every step, ``epoch`` after every epoch,
     before it is judged. With ``still`` the net learns in evaluation mode: statistics of batch normalisation stay,
-    nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it.
+    nothing is dropped out. A ``pure`` loss is the same work for every batch, and a GPU may replay it. ``passes`` is how
+    often it asks the net about a row.
     """
 
     loss: Callable[..., Tensor]
@@ -60,6 +59,7 @@ class Task:
     still: bool = False
     epoch: Callable[[nn.Module], None] | None = None
     pure: bool = False
+    passes: int = 1
 
 
 @dataclass(slots=True)
@@ -142,9 +142,10 @@ def fit(
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
-    while state.epoch < plan.epochs and not _enough(state.log[others:], patience):
+    while state.epoch < run.in_time(state.log[others:]) and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
-        loss = run.one_epoch(epoch, state.average)
+        with passes.counted() as asked:
+            loss = run.one_epoch(epoch, state.average)
         if task is not None and task.epoch is not None:
             task.epoch(net)
         run.ranks.level(net)
@@ -152,7 +153,8 @@ def fit(
             numbers = {
                 "loss": loss,
                 **run.ranks.told(lambda: _judged(judge or accuracy, net, val)),
-                "seconds": time.perf_counter() - started,
+                "passes": run.ranks.total(asked.all, val.x.device),
+                "seconds": run.ranks.told(partial(_since, started)),  # all plan by the same clock
             }
             if not math.isfinite(loss):
                 raise UsageError(f"the loss is not finite in epoch {epoch + 1}; lower --lr (now {plan.lr:g})")
@@ -169,23 +171,13 @@ def fit(
         state.epoch, state.weights, state.optimiser = epoch + 1, run.weights(), graphed.state_of(run.optimiser)
         watch.epoch(state, net)
     net.load_state_dict(state.best)
-    if judge is not None:
-        _tell_of_overfitting(state.log[others:], min(len(val), VALIDATED), watch)
+    if judge is not None and (fallen := overfitting(state.log[others:], min(len(val), VALIDATED))):
+        watch.note({"overfitting": fallen})
     return net
 
 
-def _tell_of_overfitting(log: Sequence[dict[str, float]], n: int, watch: Watch) -> None:
-    """Tell where the last epoch's score, a share of ``n`` cases, is below the best one by more than chance."""
-    scores = [row["score"] for row in log]
-    best = max(range(len(scores)), key=scores.__getitem__)
-    fall = scores[best] - scores[-1]
-    if fall > OVERFITTED * math.sqrt(0.25 / n):
-        told.warning(
-            "overfitting: the score fell from %.3f in epoch %d to %.3f in the last one; the weights are those of epoch "
-            "%d, and fewer epochs, --ema or awp would do as well",
-            *(scores[best], best + 1, scores[-1], best + 1),
-        )
-        watch.note({"overfitting": f"{scores[best]:.3f} in epoch {best + 1}, {scores[-1]:.3f} in the last"})
+def _since(started: float) -> float:
+    return time.perf_counter() - started
 
 
 def _judged(judge: Judge, net: nn.Module, val: Cases) -> dict[str, float]:
@@ -232,6 +224,7 @@ class _Run:
         task: Task | None,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
+        self.whole = plan
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
@@ -252,6 +245,11 @@ class _Run:
         state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
         if self.plan.ema and not state.average:
             state.average = self.weights()
+
+    def in_time(self, log: Sequence[Mapping[str, float]]) -> int:
+        """How many epochs there are, by the log of those that are done."""
+        self.plan = self.whole.boxed(log)
+        return self.plan.epochs
 
     def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
         """Mean training loss of one pass over the cases."""
@@ -285,6 +283,8 @@ class _Run:
         x = self.augmentation.apply(x, moves, (part.start, n))
         made = (x,) if self.batch is None or not share else self.batch(self.net, x, y, rows, moment)
         loss = self.descent.step(*made, y, rows, share=share)
+        times = (1 if self.task is None else self.task.passes) * (2 if self.plan.awp else 1) * len(rows)
+        passes.note(forward=times, gradient=times)
         if self.task is not None and self.task.after is not None:
             self.task.after(self.net)
         return loss

@@ -35,6 +35,7 @@ def mart(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
@@ -43,7 +44,9 @@ def mart(
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time
+    )
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
@@ -57,4 +60,5 @@ def mart(
         unsure = 1.0 - clean.gather(1, y[:, None]).squeeze(1).exp()
         return (boosted(moved, y) + beta * divergence(moved, clean) * unsure).mean()
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=Task(loss, pure=True))
+    task = Task(loss, pure=True, passes=2)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)

@@ -1,17 +1,24 @@
 """How to train: what the user chooses, the optimiser that follows from it, and its learning rate at each moment."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from assay.core.errors import UsageError
 
+UNBOUND = 10**6  # epochs, while nobody knows how long one takes
+PACE = 3  # epochs by whose slowest one the rest is planned
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. ``momentum`` is that of SGD, and the first beta of Adam."""
+    """How to train. ``momentum`` is that of SGD, and the first beta of Adam.
+
+    With ``time`` above 0 it is for so many seconds, whatever ``epochs`` says.
+    """
 
     epochs: int
     batch: int = 64
@@ -24,13 +31,14 @@ class Plan:
     augment: str = ""
     ema: float = 0.0
     awp: float = 0.0
+    time: float = 0.0
 
     def check(self) -> None:
         if self.optimiser not in ("adam", "sgd"):
             raise UsageError(f"optimiser must be adam or sgd, got {self.optimiser!r}")
         if self.schedule not in ("cosine", "step", "constant"):
             raise UsageError(f"schedule must be cosine, step or constant, got {self.schedule!r}")
-        for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0)):
+        for name, least in (("epochs", 1), ("batch", 1), ("weight_decay", 0), ("time", 0)):
             if not least <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.lr <= 1e30 or not 0 <= self.momentum < 1:  # far above, the optimiser's own numbers overflow
@@ -39,6 +47,23 @@ class Plan:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
         if not 0 <= self.awp < 1:
             raise UsageError(f"awp is a share of each weight's length, 0.005 say; got {self.awp}")
+
+    def boxed(self, log: Sequence[Mapping[str, float]]) -> "Plan":
+        """The plan with as many epochs as its time has room for, going by the seconds of those that are done.
+
+        Before any is, there is no end in sight: the first epoch is made at the first learning rate. It is the slowest
+        one, too, and so none goes by it but the second.
+
+        >>> Plan(1, time=10.0).boxed([{"seconds": 3.0}, {"seconds": 2.0}]).epochs
+        4
+        """
+        if not self.time:
+            return self
+        if not log:
+            return replace(self, epochs=UNBOUND)
+        taken = [row["seconds"] for row in log]
+        pace, left = max(taken[1:][-PACE:] or taken), self.time - sum(taken)
+        return replace(self, epochs=len(log) + max(0, int(left / max(pace, 1e-9))))
 
 
 def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:

@@ -111,6 +111,14 @@ class Ranks:
             distributed.broadcast_object_list(box, src=0)
         return box[0]  # type: ignore[return-value]  # rank 0 has filled it
 
+    def total(self, count: int, device: torch.device) -> int:
+        """The sum of what every rank counts."""
+        if self.count == 1:
+            return count
+        box = torch.tensor([count], device=device)
+        self._sum(box)
+        return int(box)
+
     def _compare(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         """Refuse what differs from rank to rank in number, shape or kind: gloo ends the process that is sent too much,
         without a word, and that would look like a worker that died.

@@ -36,6 +36,7 @@ def trades(
     augment: str = "",
     ema: float = 0.0,
     awp: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
@@ -43,7 +44,9 @@ def trades(
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp)
+    plan = Plan(
+        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time
+    )
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
@@ -59,4 +62,5 @@ def trades(
         clean, moved = net(x).float(), net(made).float()
         return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=Task(loss, pure=True))
+    task = Task(loss, pure=True, passes=2)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)

@@ -10,7 +10,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
-from assay.core import deadline
+from assay.core import deadline, passes
 from assay.core.allocator import few_kernels
 from assay.core.cases import InputSpec
 from assay.core.chunks import Chunks
@@ -90,6 +90,8 @@ class ModuleTarget:
         if self._sessions:
             # A net in half or double precision answers in its own; inputs and eps stay in that of the data.
             out = self._asked(x if self._dtype is None else x.to(self._dtype))
+            if isinstance(out, Tensor):
+                passes.answered(out)
             return out.float() if isinstance(out, Tensor) and out.dtype in (torch.bfloat16, torch.float16) else out
         with self.ready():
             return self(x)

@@ -1,0 +1,153 @@
+"""Trainings that end in time, and the passes they count."""
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from assay.core import passes
+from assay.core.cases import Cases, InputSpec
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.core.registry import bind
+from assay.core.specs import step
+from assay.engines.train import train
+from assay.stages.trainers import graphed, loop
+from assay.stages.trainers.loop import State, Unwatched, fit
+from assay.stages.trainers.plan import UNBOUND, Plan
+from assay.subjects.bench import Data, Splits
+from assay.subjects.sources.module import ModuleTarget
+
+SPEC = InputSpec((4,), (0.0, 1.0), ("low", "high"))
+
+
+def cases(n: int = 64) -> Cases:
+    x = torch.rand(n, 4, generator=torch.Generator().manual_seed(n))
+    return Cases.of(x, (x[:, 0] > 0.5).long())
+
+
+def net() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+class Keeper(Unwatched):
+    def __init__(self, start: State | None = None) -> None:
+        self.start, self.log, self.states = start, list[dict[str, float]](), list[State]()
+
+    def resume(self) -> State | None:
+        return self.start
+
+    def epoch(self, state: State, net: nn.Module) -> None:
+        self.log = list(state.log)
+        self.states.append(copy.deepcopy(state))
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The seconds of the epochs to come: the first takes the first of them, the last is repeated."""
+    taken: list[float] = []
+    now, reads = [0.0], itertools.count()
+
+    def clock() -> float:
+        read = next(reads)
+        if read % 2:  # asked when an epoch begins and when it is over
+            now[0] += taken.pop(0) if len(taken) > 1 else taken[0]
+        return now[0]
+
+    monkeypatch.setattr(loop.time, "perf_counter", clock)
+    return taken
+
+
+def test_epochs_are_as_many_as_fit() -> None:
+    plan = Plan(3, time=10.0)
+    assert Plan(3).boxed([]) == Plan(3)
+    assert plan.boxed([]).epochs == UNBOUND
+    rows = [{"seconds": s} for s in (4.0, 1.0, 2.0)]
+    assert plan.boxed(rows[:1]).epochs == 2  # 6 s are left, and one took 4
+    assert plan.boxed(rows[:2]).epochs == 7  # the first is no measure once there is another
+    assert plan.boxed(rows).epochs == 4  # 3 s are left, and the slowest of late took 2
+    assert plan.boxed([{"seconds": 11.0}]).epochs == 1
+
+
+def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    usual = graphed.set_rate
+    monkeypatch.setattr(graphed, "set_rate", lambda o, rate: (rates.append(rate), usual(o, rate))[1])
+    seconds += [3.0, 2.0]
+    keeper = Keeper()
+    fit(net(), cases(), cases(16), Plan(1, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)
+    assert [row["epoch"] for row in keeper.log] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert sum(row["seconds"] for row in keeper.log) == 19.0
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[-1] < 0.001
+
+
+def test_one_that_grows_slower_ends_in_time_too(seconds: list[float]) -> None:
+    seconds += [1.0, 1.0, 1.0, 1.0, 4.0]
+    keeper = Keeper()
+    fit(net(), cases(), cases(16), Plan(1, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)
+    assert sum(row["seconds"] for row in keeper.log) == 20.0
+
+
+def test_one_that_was_stopped_ends_the_same(seconds: list[float]) -> None:
+    seconds += [3.0, 2.0]
+    plan, keeper = Plan(1, 16, 0.1, ema=0.9, time=20.0), Keeper()
+    whole = fit(net(), cases(), cases(16), plan, rng=Stream(0), watch=keeper)
+    seconds[:] = [2.0]
+    again = fit(net(), cases(), cases(16), plan, rng=Stream(0), watch=Keeper(keeper.states[3]))
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_an_epoch_that_takes_all_the_time_is_made(seconds: list[float]) -> None:
+    seconds += [50.0]
+    keeper = Keeper()
+    fit(net(), cases(), cases(16), Plan(7, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)
+    assert len(keeper.log) == 1
+
+
+def test_time_is_not_negative() -> None:
+    with pytest.raises(UsageError, match="time must be at least 0"):
+        Plan(1, time=-1.0).check()
+
+
+def test_a_training_by_the_clock(tmp_path: Path) -> None:
+    told = train("mlp", "digits", tmp_path / "m.safetensors", params={"time": 1.0, "batch": 256}, device="cpu")
+    assert told.seconds > 0.3
+    assert told.epochs > 1
+
+
+@pytest.mark.parametrize(
+    ("trainer", "each"),
+    [
+        ("plain", 2),
+        ("adversarial(eps=0.1, attack=pgd(steps=3, early_stop=false))", 2 + 2 * 3),
+        ("adversarial(eps=0.1, attack=pgd(steps=3, early_stop=false), share=0.5)", 2 + 3),
+        ("adversarial(eps=0.1, attack=pgd(steps=3, early_stop=false), awp=0.01)", 4 + 2 * 3),
+        ("trades(eps=0.1, attack=pgd(steps=3, early_stop=false))", 4 + 1 + 2 * 3),
+        ("mart(eps=0.1, attack=pgd(steps=3, early_stop=false))", 4 + 2 * 3),
+    ],
+)
+def test_passes_of_a_trainer(trainer: str, each: int) -> None:
+    data = Splits("t", Data("train", cases(64), SPEC), Data("val", cases(16), SPEC))
+    keeper = Keeper()
+    name, params = step(trainer)
+    bind("trainer", name, params | {"epochs": 2, "batch": 16})(net(), data, None, rng=Stream(0), watch=keeper)
+    assert [row["passes"] for row in keeper.log] == [64 * each, 64 * each]
+
+
+def test_whoever_counts_counts_what_is_asked_meanwhile() -> None:
+    target, x = ModuleTarget(net(), SPEC), cases(6).x
+    with passes.counted() as outer:
+        target(x)
+        with passes.counted() as inner:
+            at = x.clone().requires_grad_()
+            torch.autograd.grad(target(at).sum(), at)
+    target(x)
+    assert (outer.forward, outer.gradient, inner.forward, inner.gradient) == (12, 6, 6, 6)
