@@ -18,7 +18,10 @@ def arena(
         list[str] | None,
         typer.Option(help="A recipe or trainer to run: 'trades(beta=6)'; repeatable. The usual ones where none is."),
     ] = None,
-    time: Annotated[str, typer.Option(help="How long each row may fuzz and train: 60s.")] = "60s",
+    time: Annotated[str | None, typer.Option(help="How long each row may fuzz and train (60s).")] = None,
+    passes: Annotated[
+        int | None, typer.Option(min=1, help="Or how many inputs its nets may answer and take gradients of.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Do every row with the seeds 0, 1, …: so many.")] = 1,
     columns: Annotated[
         str, typer.Option(help="What is measured: 'clean, pgd, l2(eps=1), autoattack[:200]'; usual ones if not given.")
@@ -31,6 +34,7 @@ def arena(
     std: options.Std = "",
     device: options.Device = "auto",
     trust_remote_code: options.TrustRemoteCode = False,
+    amp: Annotated[bool, typer.Option("--amp", help="Train in bfloat16; all is measured in float32.")] = False,
     deterministic: options.Deterministic = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     json: options.Json = False,
@@ -58,6 +62,7 @@ def arena(
             eps=eps,
             norm=norm,
             time=time,
+            passes=passes,
             rows=tuple(row or ()),
             seeds=seeds,
             columns=columns,
@@ -67,6 +72,7 @@ def arena(
             mean=options.channels(mean),
             std=options.channels(std),
             device=device,
+            amp=amp,
             deterministic=deterministic,
             progress=screen,
         )

@@ -32,6 +32,17 @@ def counted() -> Iterator[Passes]:
         _open[:] = [one for one in _open if one is not mine]
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """What is asked in this block counts for nobody: measuring what a work came to is no part of it."""
+    counting = _open[:]
+    _open.clear()
+    try:
+        yield
+    finally:
+        _open[:] = counting
+
+
 def note(forward: int = 0, gradient: int = 0) -> None:
     """So many rows more."""
     for one in _open:

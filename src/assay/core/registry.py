@@ -40,6 +40,7 @@ LATER: dict[tuple[str, str], frozenset[str]] = {
     ("trainer", "fast"): frozenset({"time"}),
     ("trainer", "mart"): frozenset({"time"}),
     ("trainer", "plain"): frozenset({"time"}),
+    ("trainer", "resistant"): frozenset({"time"}),
     ("trainer", "trades"): frozenset({"time"}),
 }
 

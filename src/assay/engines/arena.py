@@ -29,7 +29,8 @@ from assay.subjects.target import Target
 log = logging.getLogger("assay")
 
 Progress = Callable[[Mapping[str, Any]], None]
-COUNTED = "seconds of fuzzing and training; not those of measuring, on the validation part or the test part"
+TIME = "60s"  # of each row, where nothing is said
+COUNTED = "what fuzzing and training take; not what measuring does, on the validation part or the test part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def arena(
     out: str | Path = "arena",
     eps: str | float | None = None,
     norm: str | None = None,
-    time: str | float = "60s",
+    time: str | float | None = None,
+    passes: int | None = None,
     rows: Sequence[str] = (),
     seeds: int = 1,
     columns: str = "",
@@ -80,10 +82,13 @@ def arena(
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
     device: str = "auto",
+    amp: bool = False,
     deterministic: bool = False,
     progress: Progress | None = None,
 ) -> Arena:
-    """Harden a model by every row for the same ``time``, and measure all that comes of it by the same columns.
+    """Harden a model by every row for the same ``time`` (60s), and measure all that comes of it by the same columns.
+
+    In place of the time all may have as many ``passes``: inputs that nets answer and take gradients of.
 
     A row is a recipe or a trainer, with parameters: ``robot``, ``trades(beta=6)``; the usual ones where none is named,
     and always ``none``, the model as it is. Each is done with the seeds 0, 1, … and kept in a file in ``out``: rows
@@ -99,8 +104,9 @@ def arena(
     if seeds < 1 or cases < 1:
         raise UsageError(f"seeds {seeds} and cases {cases} must be at least 1")
     chosen = [row_of(text) for text in dict.fromkeys((NONE, *(rows or USUAL)))]
-    how = {"size": size, "mean": mean, "std": std, "device": device, "deterministic": deterministic}
-    contest = Contest(model, data, eps, norm, seconds(time), val_cases, how)
+    how: dict[str, Any] = {"size": size, "mean": mean, "std": std, "device": device}
+    how |= {"amp": amp, "deterministic": deterministic}
+    contest = Contest(model, data, eps, norm, *_spending(time, passes), val_cases, how)
     original, test, found = _settled(contest, columns, cases)
     folder, protocol = Folder(Path(out)), _protocol(contest, original, test, found)
     with folder.opened(protocol), runs_in(folder.path / RUNS):
@@ -110,6 +116,17 @@ def arena(
                 if row.kind != NONE or seed == 0:  # the model as it is is the same for every seed
                     work.row(row, seed, asked=bool(rows))
     return Arena.read(folder.path)
+
+
+def _spending(time: str | float | None, passes: int | None) -> tuple[float | None, int | None]:
+    """What each row may spend: seconds or passes, never both."""
+    if passes is None:
+        return seconds(TIME if time is None else time), None
+    if time is not None:
+        raise UsageError("rows have the same --time or the same --passes; give one of them")
+    if passes < 1:
+        raise UsageError(f"passes must be at least 1, got {passes}")
+    return None, passes
 
 
 def _settled(contest: Contest, columns: str, cases: int) -> tuple[Target, Data, tuple[Heading, ...]]:
@@ -139,8 +156,9 @@ def _protocol(contest: Contest, original: Target, test: Data, found: Sequence[He
         "norm": contest.norm or "linf",
         "eps": budget(contest.eps),
         "eps_text": str(contest.eps),
-        "time": contest.time,
+        **({"passes": contest.passes} if contest.time is None else {"time": contest.time}),
         "counted": COUNTED,
+        **({"amp": True} if contest.how["amp"] else {}),
         "val_cases": contest.val_cases,
         "columns": {heading.name: heading.to_json() for heading in found},
         "versions": {"assay": version_of("assay"), "torch": torch.__version__},
@@ -177,7 +195,7 @@ class _Work:
         state = self.folder.state(row.slug, seed)
         if "made" not in state:
             told = self._teller(row, seed)
-            made = made_by(row, seed, self.contest, f"{row.slug}-seed-{seed}", told)
+            made = made_by(row, seed, self.contest, told)
             state = {"made": made, "columns": {}}
             self.folder.keep(row.slug, seed, state)
         left = [g for g in groups(self.headings) if any(heading.name not in state["columns"] for heading in g)]
@@ -237,13 +255,14 @@ class _Work:
         told, how = self.contest, self.contest.how
         words = ["assay", "arena", told.model, "--data", told.data, "--eps", str(told.eps)]
         words += ["--norm", told.norm] if told.norm else []
-        words += ["--time", f"{told.time:g}s", "--row", row.text, "--seeds", str(seed + 1)]
+        words += ["--passes", str(told.passes)] if told.time is None else ["--time", f"{told.time:g}s"]
+        words += ["--row", row.text, "--seeds", str(seed + 1)]
         words += ["--columns", ", ".join(_column_text(heading) for heading in self.headings)]
         words += ["--cases", str(self.protocol["n"]), "--val-cases", str(told.val_cases)]
         words += ["--size", how["size"]] if how["size"] else []
         for name in ("mean", "std"):
             words += [f"--{name}", ",".join(f"{v:g}" for v in how[name])] if how[name] else []
-        words += ["--deterministic"] if how["deterministic"] else []
+        words += [f"--{name}" for name in ("amp", "deterministic") if how[name]]
         return shlex.join(words)
 
 

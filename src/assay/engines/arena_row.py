@@ -10,7 +10,7 @@ from assay.core.files import sha256
 from assay.core.registry import entry, lookup, names
 from assay.core.specs import Params, canonical, did_you_mean, python_file, step, written
 from assay.engines.harden import harden
-from assay.engines.hardened import Hardened
+from assay.engines.hardened import ALL_DONE, Hardened
 from assay.engines.round_book import round_name
 from assay.recipes.recipe import Recipe, finds_cases
 from assay.recipes.steps import maybe
@@ -22,9 +22,11 @@ NONE = "none"  # the row of the model as it is
 USUAL = (
     *(NONE, "plain", "noise"),
     *("robot", "twinfuzz", "dare", "lbt", "cagfuzz", "renew"),
-    *("adversarial", "trades", "mart", "dynamic", "fast"),
+    *("assay", "adversarial", "trades", "mart", "dynamic", "fast"),
 )
-ROUNDS = 4  # of a recipe that finds cases
+ROUNDS = 4  # of a recipe that finds cases, where all have the same time
+FUZZ_CASES = 2000  # a round tries, where all have the same passes
+MOST_ROUNDS = 200  # then
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class Row:
     def changes(self) -> Params:
         """Changes of the recipe's stages; a trainer's parameters stand in its own text."""
         return {k: v for k, v in self.params.items() if k != "rounds"} if self.kind == "recipe" else {}
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its trainer can be told how long to train."""
+        return any(p.name == "time" for p in lookup("trainer", step(self.recipe().train)[0])[0].parameters)
 
     @property
     def finds(self) -> bool:
@@ -94,44 +101,54 @@ def _kind(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What all rows of an arena share: the model they start from, the data, the ball, and what each may spend."""
+    """What all rows of an arena share: the model they start from, the data, the ball, and what each may spend.
+
+    That is ``time`` in seconds or a number of ``passes``; the other one is None.
+    """
 
     model: str
     data: str
     eps: str | float
     norm: str | None
-    time: float
+    time: float | None
+    passes: int | None
     val_cases: int
-    how: Mapping[str, Any]  # size, mean, std, device, deterministic: options of hardening that rows have in common
+    how: Mapping[str, Any]  # size, mean, std, device, amp, deterministic: options that the hardenings share
+
+    def harden(self, row: Row, seed: int, run: str, progress: Any, **more: Any) -> Hardened:
+        """A hardening by that row, in the run folder of that name; one that exists is continued."""
+        changes = row.changes() | more.pop("changes", {})
+        told = harden(
+            row.recipe(),
+            self.model,
+            self.data,
+            eps=self.eps,
+            norm=self.norm,
+            run=run,
+            changes=changes,
+            val_cases=self.val_cases,
+            seed=seed,
+            control=False,
+            look=False,
+            progress=progress,
+            **more,
+            **self.how,
+        )
+        if told.interrupted:
+            raise Interrupted(f"stopped in row {row.text}, seed {seed}; the same command goes on")
+        return told
 
 
-def made_by(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> dict[str, Any]:
-    """Harden the model as the row says, in a run folder of that name, and tell what came of it.
+def made_by(row: Row, seed: int, contest: Contest, progress: Any) -> dict[str, Any]:
+    """Harden the model as the row says, and tell what came of it.
 
     A run that exists is continued. ``weights`` is where those to measure are, from the folder of the runs' folder.
     """
     if row.kind == NONE:
-        return {"seconds": 0.0}
-    told = harden(
-        row.recipe(),
-        contest.model,
-        contest.data,
-        until="pgd>=1",
-        eps=contest.eps,
-        norm=contest.norm,
-        run=run,
-        rounds=row.rounds if row.finds else 1,
-        changes=row.changes() | _limits(row, contest.time),
-        val_cases=contest.val_cases,
-        test_cases=1,
-        seed=seed,
-        control=False,
-        progress=progress,
-        fuzz_time=_share(row, contest.time) / 2 if row.finds else None,
-        **contest.how,
-    )
-    if told.interrupted:
-        raise Interrupted(f"stopped in row {row.text}, seed {seed}; the same command goes on")
+        return {"seconds": 0.0, "passes": 0}
+    run = f"{row.slug}-seed-{seed}"
+    work = _in_time if contest.time is not None else _in_passes
+    told = work(row, seed, contest, run, progress)
     weights = f"models/{round_name(told.compared)}.safetensors"
     return {"weights": f"{told.run.parent.name}/{told.run.name}/{weights}", **_facts(told)}
 
@@ -141,35 +158,47 @@ def net_of(model: str) -> str:
     return split_weights(model)[0]
 
 
-def _share(row: Row, time: float) -> float:
-    """The seconds of one round: a resistant model takes as long as a round of fuzzing does."""
-    return time / (row.rounds + bool(maybe(row.recipe().resistant)[0]))
+def _in_time(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> Hardened:
+    """A row that only trains has all the time; of a round that finds cases half is for that, half for training.
 
-
-def _limits(row: Row, time: float) -> Params:
-    """How long trainers train, as changes of the recipe: in a round that fuzzes, the other half of its seconds."""
+    A resistant model takes as long to build as a round.
+    """
+    assert contest.time is not None
     if not row.finds:
-        return {}
-    limits = {"train.time": _share(row, time) / 2}
-    return limits | ({"resistant.time": _share(row, time)} if maybe(row.recipe().resistant)[0] else {})
+        return contest.harden(row, seed, run, progress, rounds=1, time=contest.time)
+    twins = bool(maybe(row.recipe().resistant)[0])
+    one = contest.time / (row.rounds + twins)
+    changes = {"train.time": one / 2} | ({"resistant.time": one} if twins else {})
+    return contest.harden(row, seed, run, progress, rounds=row.rounds, fuzz_time=one / 2, changes=changes)
+
+
+def _in_passes(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> Hardened:
+    """A row that only trains has as many epochs as fit, going by one that is counted; of one that finds cases, rounds
+    of one epoch are done until the passes are spent.
+    """
+    assert contest.passes is not None
+    if not row.finds:
+        one = {"train.epochs": 1, **({"train.time": 0.0} if row.is_timed else {})}
+        tried = contest.harden(row, 0, f"{row.slug}-one-epoch", progress, rounds=1, changes=one)
+        epochs = max(1, round(contest.passes / max(tried.passes, 1)))
+        return contest.harden(row, seed, run, progress, rounds=1, changes=one | {"train.epochs": epochs})
+    changes, rounds = {"train.epochs": 1}, 0
+    while True:
+        rounds += 1
+        told = contest.harden(row, seed, run, progress, rounds=rounds, fuzz_cases=FUZZ_CASES, changes=changes)
+        if told.passes >= contest.passes or told.stopped != ALL_DONE or rounds == MOST_ROUNDS:
+            return told
 
 
 def _facts(told: Hardened) -> dict[str, Any]:
     """What a hardening did, for the row's file."""
     stages = store.read(told.run).config["recipe"]
     facts: dict[str, Any] = {"stages": stages, "rounds": len(told.rounds) - 1, "kept": told.compared}
-    facts |= {"epochs": sum(done.epochs for done in told.rounds), "stopped": told.stopped}
-    facts["seconds"] = round(sum(done.seconds for done in told.rounds[1:]), 2)
+    facts |= {"epochs": sum(done.epochs for done in told.rounds), "stopped": told.stopped, "passes": told.passes}
+    fuzzed = [store.read(path) for done in told.rounds if (path := told.run / round_name(done.number)).is_dir()]
+    taken = [done.training or done.seconds for done in told.rounds[1:]]  # of a resistant model all its seconds
+    facts["seconds"] = round(sum(taken) + sum(float(run.stats().get("seconds", 0.0)) for run in fuzzed), 2)
     if not told.alone:
-        facts["found"] = _found(told)
+        totals = [run.totals("fuzz") for run in fuzzed]
+        facts["found"] = {name: sum(t.get(name, 0) for t in totals) for name in ("cases", "failures", "distinct")}
     return facts
-
-
-def _found(told: Hardened) -> dict[str, int]:
-    """Cases tried, failures among them and how many differ by seed or wrong class, over all rounds."""
-    sums = dict.fromkeys(("cases", "failures", "distinct"), 0)
-    for done in told.rounds:
-        path = told.run / round_name(done.number)
-        for name, count in (store.read(path).totals("fuzz") if path.is_dir() else {}).items():
-            sums[name] = sums.get(name, 0) + count
-    return {name: sums[name] for name in ("cases", "failures", "distinct")}

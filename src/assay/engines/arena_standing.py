@@ -67,6 +67,10 @@ class Standing:
             {row: len(rows[row]) for row in order},
         )
 
+    def stands_out(self, row: str, column: str) -> bool:
+        """Whether a row is among the best of a column in which not all are."""
+        return self.cells[row][column].best and not all(cells[column].best for cells in self.cells.values())
+
     def to_json(self) -> dict[str, Any]:
         return {
             row: {

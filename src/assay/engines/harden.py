@@ -21,7 +21,7 @@ from assay.core.units import budget, seconds
 from assay.engines.checks import ignored
 from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.final_look import FinalLook
-from assay.engines.hardened import INTERRUPTED, Hardened, Tested
+from assay.engines.hardened import ALL_DONE, INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_setting import Amounts, Setting, Stopped, System, refuse_fuzzing
 from assay.engines.hardening_subject import Model, Subject, subject_of
@@ -244,7 +244,7 @@ class _Work:
             if why := self.work.over():
                 return why
             if self.limits.rounds + first - len(done) < 1:
-                return "all rounds done"
+                return ALL_DONE
             if self.limits.time is not None and self._seconds() + longest > self.limits.time:
                 return "time is up"
             if why := self.work.step():

@@ -157,7 +157,7 @@ class Hardened:
     protocol: dict[str, Any]
     check: str
     seconds: float
-    passes: int = 0  # inputs that nets of this process answered, and those whose gradient was taken
+    passes: int = 0  # inputs that nets of this process answered and took gradients of; measuring does not count
     alone: bool = False  # the recipe found no cases, it trained
 
     @property
@@ -236,6 +236,7 @@ class Hardened:
 
 
 INTERRUPTED = "interrupted"
+ALL_DONE = "all rounds done"
 
 
 def compared(made: Sequence[str], best: int) -> int:

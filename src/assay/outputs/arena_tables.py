@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.core.registry import names
+from assay.core.specs import canonical
 from assay.core.units import clock
 from assay.engines.arena import Arena
 from assay.engines.arena_row import NONE
@@ -23,10 +24,11 @@ def arena_table(told: Arena) -> Table:
     standing = told.standing()
     table = Table(title=plain(title_of(told)), caption="\n".join(map(plain, meaning(told))))
     table.add_column("row")
-    for name in (*heads(standing), *_spent_columns(standing)):
+    for name in (*standing.columns, *spent_names(standing)):
         table.add_column(plain(name), justify="right")
     for row, cells in standing.cells.items():
-        numbers = (Text(cell_text(cell, "\n"), style="bold" if cell.best else "") for cell in cells.values())
+        bold = {name: "bold" if standing.stands_out(row, name) else "" for name in cells}
+        numbers = (Text(cell_text(cell, "\n"), style=bold[name]) for name, cell in cells.items())
         table.add_row(plain(row), *numbers, *spent_texts(standing, row))
     return table
 
@@ -34,10 +36,11 @@ def arena_table(told: Arena) -> Table:
 def arena_markdown(told: Arena) -> str:
     """The same as Markdown: what was measured, the table, what it means, and the rows that are not there."""
     standing = told.standing()
-    head = ("row", *heads(standing), *_spent_columns(standing))
+    head = ("row", *standing.columns, *spent_names(standing))
     lines = [f"| {' | '.join(map(_escaped, head))} |", f"|---{'|---:' * (len(head) - 1)}|"]
     for row, cells in standing.cells.items():
-        numbers = (f"**{cell_text(cell)}**" if cell.best else cell_text(cell) for cell in cells.values())
+        marks = {name: "**" if standing.stands_out(row, name) else "" for name in cells}
+        numbers = (f"{marks[name]}{cell_text(cell)}{marks[name]}" for name, cell in cells.items())
         lines.append(f"| `{_escaped(row)}` | {' | '.join([*numbers, *spent_texts(standing, row)])} |")
     missing = [f"`{_escaped(row)}`" + (f" ({_escaped(why)})" if why else "") for row, why in not_run(told).items()]
     left = f"Rows not run: {', '.join(missing)}." if missing else "No recipe and no trainer is left out."
@@ -52,7 +55,7 @@ def title_of(told: Arena) -> str:
 
 def spending(protocol: Mapping[str, Any]) -> str:
     """What each row may spend."""
-    return clock(float(protocol["time"]))
+    return f"{amount(protocol['passes'])} passes" if "passes" in protocol else clock(float(protocol["time"]))
 
 
 def meaning(told: Arena) -> list[str]:
@@ -61,9 +64,9 @@ def meaning(told: Arena) -> list[str]:
     said = [
         f"Percent right: mean over seeds (least–largest of them; of a single seed its 95 % interval). Counted: "
         f"{told.protocol['counted']}.",
-        "Bold: the best of a column and what is not told apart from it, input by input over the same inputs (McNemar's "
-        f"test; over several seeds, of each input's share), with p below {SURE} by Holm over all pairs of rows and no "
-        "seed of the one as good as one of the other.",
+        "Bold: the best of a column and what is not told apart from it, where anything is. Told apart are two rows input "
+        "by input, over the same inputs (McNemar's test; over several seeds, of each input's share), with p below "
+        f"{SURE} by Holm over all pairs of rows, and only where no seed of the one is as good as one of the other.",
     ]
     if "static" in standing.kinds.values():
         made = ", ".join(name for name, kind in standing.kinds.items() if kind == "static")
@@ -76,10 +79,18 @@ def meaning(told: Arena) -> list[str]:
     said += (
         [f"* unreliable, and compared with nothing: {', '.join(sorted(checks))} (docs/checks.md)."] if checks else []
     )
+    late = [row for row in standing.cells if beyond(standing.spent[row], told.protocol)]
+    said += [f"Took more than half as much again as they may: {', '.join(late)}."] if late else []
     machines = {_machine(row) for row in told.rows}
     if len(machines) > 1:
         said.append(f"Rows were run on different machines, so equal times are not equal work: {'; '.join(machines)}.")
     return said
+
+
+def beyond(spent: Mapping[str, float | None], protocol: Mapping[str, Any]) -> bool:
+    """Whether a row took a good deal more than it may."""
+    name = "passes" if "passes" in protocol else "seconds"
+    return (spent[name] or 0.0) > 1.5 * float(protocol.get("passes") or protocol["time"])
 
 
 def _machine(row: Mapping[str, Any]) -> str:
@@ -90,14 +101,10 @@ def _machine(row: Mapping[str, Any]) -> str:
 def not_run(told: Arena) -> dict[str, str]:
     """Every recipe and trainer that has no row here, with the reason where it was tried."""
     there = {str(row["row"]) for row in told.rows}
-    plain_names = {row.split("(")[0] for row in there}
     tried = {str(one["row"]): str(one["why"]) for one in told.not_run if one["row"] not in there}
-    rest = [name for name in (*names("recipe"), *names("trainer")) if name not in plain_names and name not in tried]
-    return tried | dict.fromkeys(rest, "")
-
-
-def heads(standing: Standing) -> list[str]:
-    return list(standing.columns)
+    known = {canonical(row.split("(")[0]) for row in (*there, *tried)}
+    rest = {canonical(name): name for name in (*names("trainer"), *names("recipe"))}  # one name may be both
+    return tried | {name: "" for key, name in sorted(rest.items()) if key not in known}
 
 
 def cell_text(cell: Cell, between: str = " ") -> str:
@@ -107,13 +114,13 @@ def cell_text(cell: Cell, between: str = " ") -> str:
     return f"{100 * cell.mean:.1f}{star}{between}({100 * low:.1f}–{100 * high:.1f})"
 
 
-def _spent_columns(standing: Standing) -> list[str]:
+def spent_names(standing: Standing) -> list[str]:
     """Those of the last columns that any row has a number in."""
     return [name for name in SPENT if any(spent[name] is not None for spent in standing.spent.values())]
 
 
 def spent_texts(standing: Standing, row: str) -> list[str]:
-    numbers = ((name, standing.spent[row][name]) for name in _spent_columns(standing))
+    numbers = ((name, standing.spent[row][name]) for name in spent_names(standing))
     return ["–" if value is None else f"{value:.1f}" if name == "seconds" else amount(value) for name, value in numbers]
 
 
