@@ -1,7 +1,8 @@
 """A row of an arena: a recipe or a trainer by name, and what a hardening with it makes of the model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from assay.core import store
@@ -14,6 +15,7 @@ from assay.engines.hardened import ALL_DONE, Hardened
 from assay.engines.round_book import round_name
 from assay.recipes.recipe import Recipe, finds_cases
 from assay.recipes.steps import maybe
+from assay.subjects.sources import checkpoint
 from assay.subjects.sources.hub_specs import split_weights
 
 NONE = "none"  # the row of the model as it is
@@ -161,7 +163,7 @@ def net_of(model: str) -> str:
 def _in_time(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> Hardened:
     """A row that only trains has all the time; of a round that finds cases half is for that, half for training.
 
-    A resistant model takes as long to build as a round.
+    A resistant model may take as long to build as a round. What takes longer has fewer rounds.
     """
     assert contest.time is not None
     if not row.finds:
@@ -169,25 +171,42 @@ def _in_time(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> 
     twins = bool(maybe(row.recipe().resistant)[0])
     one = contest.time / (row.rounds + twins)
     changes = {"train.time": one / 2} | ({"resistant.time": one} if twins else {})
-    return contest.harden(row, seed, run, progress, rounds=row.rounds, fuzz_time=one / 2, changes=changes)
+    work = partial(contest.harden, row, seed, run, progress, fuzz_time=one / 2, changes=changes)
+    return _until_spent(work, row.rounds, contest.time, seconds_of)
 
 
 def _in_passes(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> Hardened:
     """A row that only trains has as many epochs as fit, going by one that is counted; of one that finds cases, rounds
-    of one epoch are done until the passes are spent.
+    of one epoch are done.
     """
     assert contest.passes is not None
     if not row.finds:
         one = {"train.epochs": 1, **({"train.time": 0.0} if row.is_timed else {})}
         tried = contest.harden(row, 0, f"{row.slug}-one-epoch", progress, rounds=1, changes=one)
-        epochs = max(1, round(contest.passes / max(tried.passes, 1)))
+        log = checkpoint.read_meta(tried.run / f"models/{round_name(1)}.safetensors")["training"]["log"]
+        epochs = max(1, round(contest.passes / max(sum(row["passes"] for row in log), 1)))
         return contest.harden(row, seed, run, progress, rounds=1, changes=one | {"train.epochs": epochs})
-    changes, rounds = {"train.epochs": 1}, 0
-    while True:
-        rounds += 1
-        told = contest.harden(row, seed, run, progress, rounds=rounds, fuzz_cases=FUZZ_CASES, changes=changes)
-        if told.passes >= contest.passes or told.stopped != ALL_DONE or rounds == MOST_ROUNDS:
-            return told
+    work = partial(contest.harden, row, seed, run, progress, fuzz_cases=FUZZ_CASES, changes={"train.epochs": 1})
+    return _until_spent(work, MOST_ROUNDS, contest.passes, lambda told: told.passes)
+
+
+def _until_spent(
+    work: Callable[..., Hardened], most: int, limit: float, spent: Callable[[Hardened], float]
+) -> Hardened:
+    """Round after round, as long as another one as large brings what is spent nearer to the limit."""
+    before = 0.0
+    for rounds in range(1, most + 1):
+        told = work(rounds=rounds)
+        now = spent(told)
+        if told.stopped != ALL_DONE or now + (now - before) / 2 > limit:
+            break
+        before = now
+    return told
+
+
+def seconds_of(told: Hardened) -> float:
+    """What a hardening took, less the measuring."""
+    return sum(done.seconds - done.measuring for done in told.rounds[1:])
 
 
 def _facts(told: Hardened) -> dict[str, Any]:
@@ -195,10 +214,17 @@ def _facts(told: Hardened) -> dict[str, Any]:
     stages = store.read(told.run).config["recipe"]
     facts: dict[str, Any] = {"stages": stages, "rounds": len(told.rounds) - 1, "kept": told.compared}
     facts |= {"epochs": sum(done.epochs for done in told.rounds), "stopped": told.stopped, "passes": told.passes}
-    fuzzed = [store.read(path) for done in told.rounds if (path := told.run / round_name(done.number)).is_dir()]
-    taken = [done.training or done.seconds for done in told.rounds[1:]]  # of a resistant model all its seconds
-    facts["seconds"] = round(sum(taken) + sum(float(run.stats().get("seconds", 0.0)) for run in fuzzed), 2)
-    if not told.alone:
-        totals = [run.totals("fuzz") for run in fuzzed]
-        facts["found"] = {name: sum(t.get(name, 0) for t in totals) for name in ("cases", "failures", "distinct")}
-    return facts
+    facts["seconds"] = round(seconds_of(told), 2)
+    return facts if told.alone else facts | {"found": _found(told)}
+
+
+def _found(told: Hardened) -> dict[str, int | None]:
+    """Cases tried, failures, and how many of these differ by seed or wrong class, over all rounds.
+
+    A recipe that keeps cases that do not fail does not tell which failures differ.
+    """
+    rounds = [path for done in told.rounds if (path := told.run / round_name(done.number)).is_dir()]
+    totals = [store.read(path).totals("fuzz") for path in rounds]
+    found: dict[str, int | None] = {k: sum(t.get(k, 0) for t in totals) for k in ("cases", "failures", "distinct")}
+    failing = [done.failing for done in told.rounds if done.failing is not None]
+    return found | {"failures": sum(failing), "distinct": None} if failing else found

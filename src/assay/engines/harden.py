@@ -264,6 +264,7 @@ class _Work:
         told = {"run": self.book.folder.name, "seconds": self._seconds(), "rounds": len(self.book.done) - 1}
         told["round_seconds"] = [round(done.seconds, 2) for done in self.book.done]
         told["training_seconds"] = [round(done.training, 2) for done in self.book.done]
+        told["measuring_seconds"] = [round(done.measuring, 2) for done in self.book.done]
         told["passes"] = self._passes()
         self.book.folder.write_stats(told | {"updated": clock.time()})
 

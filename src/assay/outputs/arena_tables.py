@@ -64,9 +64,9 @@ def meaning(told: Arena) -> list[str]:
     said = [
         f"Percent right: mean over seeds (least–largest of them; of a single seed its 95 % interval). Counted: "
         f"{told.protocol['counted']}.",
-        "Bold: the best of a column and what is not told apart from it, where anything is. Told apart are two rows input "
-        "by input, over the same inputs (McNemar's test; over several seeds, of each input's share), with p below "
-        f"{SURE} by Holm over all pairs of rows, and only where no seed of the one is as good as one of the other.",
+        "Bold: the best of a column and what is not told apart from it, where anything is. Two rows are told apart "
+        "input by input, over the same inputs (McNemar's test; over several seeds, of each input's share), with p "
+        f"below {SURE} by Holm over all pairs of rows, and only where no seed of one is as good as one of the other.",
     ]
     if "static" in standing.kinds.values():
         made = ", ".join(name for name, kind in standing.kinds.items() if kind == "static")
