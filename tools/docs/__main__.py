@@ -1,5 +1,6 @@
-"""``python -m tools.docs`` writes docs/reference/ and the tables of docs/arena.md; with ``--check`` it only says whether
-they are up to date.
+"""``python -m tools.docs`` writes docs/reference/ and the tables of docs/arena.md.
+
+With ``--check`` it only says whether they are up to date.
 """
 
 import functools
@@ -51,11 +52,8 @@ def _sentence(text: str) -> str:
 def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         old = [*stale(), *arena.stale()]
-        print(
-            "docs/reference and docs/arena.md are up to date"
-            if not old
-            else f"old, run python -m tools.docs: {', '.join(old)}"
-        )
+        said = f"old, run python -m tools.docs: {', '.join(old)}" if old else "reference and arena are up to date"
+        print(said)
         return 1 if old else 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = pages()
