@@ -178,7 +178,9 @@ def _more(words: list[str]) -> list[str]:
         for name in ("--rounds", "--val-cases", "--test-cases"):
             more += [name, MOST[name]] if name not in words else []
         more += ["--set", "train.epochs=1"] if "train.epochs" not in line else []
-        more += ["--fuzz-time", "1s"] if "--fuzz-time" not in words and "--recipe dare" not in line else []
+        trains = "--recipe" not in words or "--recipe dare" in line or "--recipe assay" in line
+        more += ["--fuzz-time", "1s"] if "--fuzz-time" not in words and not trains else []
+        more += ["--time", "1s"] if trains and "--time" not in words and "--recipe dare" not in line else []
     if words[0] == "arena" and "--data" in words and "--val-cases" not in words:
         more += ["--val-cases", MOST["--val-cases"]]
     if words[0] == "fuzz" and not {"--time", "--cases", "--config", "--show-config"} & set(words):

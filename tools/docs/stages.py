@@ -179,7 +179,7 @@ def _default(text: str) -> str:
 def _recipe(recipe: Recipe) -> Iterator[str]:
     yield from ("| field (`--set`) | value |", "|---|---|")
     for field in dataclasses.fields(recipe):
-        if field.name in ("name", "summary", "paper"):
+        if field.name in ("name", "summary", "paper", "parts"):
             continue
         value = getattr(recipe, field.name)
         if not value:
@@ -187,6 +187,9 @@ def _recipe(recipe: Recipe) -> Iterator[str]:
         parts = value if isinstance(value, tuple) and not _is_step(value) else (value,)
         yield f"| `{field.name}` | {_cell(', '.join(f'`{_step(part)}`' for part in parts))} |"
     yield ""
+    if recipe.parts:
+        yield "Parts that `--ablate` leaves out: " + ", ".join(f"{name} (`{out}`)" for name, out in recipe.parts) + "."
+        yield ""
 
 
 def _suite(suite: Suite) -> Iterator[str]:

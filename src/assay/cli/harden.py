@@ -48,6 +48,9 @@ def harden(
     no_control: Annotated[
         bool, typer.Option("--no-control", help="Make no models to compare with: as long trained without cases, noise.")
     ] = False,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Train again without each part of the recipe, as long; tell what it adds.")
+    ] = False,
     amp: Annotated[
         bool, typer.Option("--amp", help="Trainings make their passes in bfloat16; everything is measured in float32.")
     ] = False,
@@ -101,6 +104,7 @@ def harden(
             test_cases=test_cases,
             seed=seed,
             control=not no_control,
+            ablate=ablate,
             amp=amp,
             resistant=resistant,
             history=history,
@@ -138,6 +142,8 @@ def _show(told: "Hardened", out: str | None) -> None:
     show(tables.rounds_table(told))
     for notes in tables.notes_tables(told):
         show(notes)
+    if told.ablations:
+        show(tables.ablation_table(told))
     for table in tables.test_tables(told, told.test) if told.test is not None else []:
         show(table)
     for line in filter(None, (tables.comparison_line(told), "" if told.test is None else noise_line(told.test))):

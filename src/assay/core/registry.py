@@ -38,10 +38,10 @@ LATER: dict[tuple[str, str], frozenset[str]] = {
     ("trainer", "adversarial"): frozenset({"awp", "time", "warm"}),
     ("trainer", "dynamic"): frozenset({"time"}),
     ("trainer", "fast"): frozenset({"time"}),
-    ("trainer", "mart"): frozenset({"time"}),
+    ("trainer", "mart"): frozenset({"time", "warm"}),
     ("trainer", "plain"): frozenset({"time"}),
     ("trainer", "resistant"): frozenset({"time"}),
-    ("trainer", "trades"): frozenset({"time"}),
+    ("trainer", "trades"): frozenset({"time", "warm"}),
 }
 
 

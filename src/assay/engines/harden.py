@@ -18,6 +18,8 @@ from assay.core.files import canonical_json, sha256, write_atomic
 from assay.core.passes import Passes, counted
 from assay.core.requirement import ANYTHING, Requirement
 from assay.core.units import budget, seconds
+from assay.engines.ablation import ablate as without_parts
+from assay.engines.ablation import ablations_of
 from assay.engines.checks import ignored
 from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.final_look import FinalLook
@@ -62,6 +64,7 @@ def harden(
     seed: int = 0,
     control: bool = True,
     look: bool = True,
+    ablate: bool = False,
     amp: bool = False,
     resistant: Model | None = None,
     history: str | None = None,
@@ -87,7 +90,8 @@ def harden(
     ``fuzz_cases`` and picks ``per_round`` cases: a number, or a share of the training part (10%). ``rounds`` and
     ``time`` count over all sessions of a run; no round is begun that would not end in time, going by the longest so
     far. The ``control`` is the original model trained as long without cases. ``test_cases`` limits the test part;
-    without ``look`` it is not looked at. With ``amp`` trainings make their passes in bfloat16.
+    without ``look`` it is not looked at. With ``ablate`` the training is made again without each of the recipe's parts,
+    as long, and measured on the validation part. With ``amp`` trainings make their passes in bfloat16.
 
     A recipe with two models first builds the resistant one from the model that is given (round 1), or takes
     ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
@@ -108,6 +112,8 @@ def harden(
     offered = {**ball, "history": history_of(model) or None}
     system = System.of(recipe, changes, offered, resistant=resistant is not None)
     system, time = system.timed(None if time is None else seconds(time), deterministic=deterministic)
+    if ablate and not system.after.parts:
+        raise UsageError(f"recipe {system.recipe.name!r} names no parts that could be left out; take --recipe assay")
     refuse_fuzzing(system, fuzz_time=fuzz_time, fuzz_cases=fuzz_cases, per_round=per_round)
     subject = subject_of(
         model,
@@ -163,7 +169,7 @@ def harden(
         parts = (folder, setting, models, yardstick, Teller(progress, stop, most, setting.first))
         book = Book(*parts)
         judge = Judge(requirement, labels, book.done)
-        told = _Work(book, FinalLook(*parts), judge, limits, stop, asked_here).go(protocol, look=look)
+        told = _Work(book, FinalLook(*parts), judge, limits, stop, asked_here).go(protocol, look=look, parts=ablate)
     found = replace(told, check=subject.command(told.run, told.compared, yardstick))
     if copied is not None:
         write_atomic(copied, told.model.read_bytes())
@@ -198,7 +204,7 @@ class _Work:
         self.work = TrainedRound(book) if stages is None else Rounds(book, stages)
         self.began = clock.monotonic() - float(book.folder.stats().get("seconds", 0.0))
 
-    def go(self, protocol: dict[str, Any], *, look: bool) -> Hardened:
+    def go(self, protocol: dict[str, Any], *, look: bool, parts: bool) -> Hardened:
         """Rounds, control, and the look at the test part; what was done already is read from the run."""
         test: Tested | None = None
         control = self.limits.control
@@ -206,6 +212,8 @@ class _Work:
             self.look.asked(self.judge.told(), control=control)
         try:
             stopped = self._rounds()
+            if parts:
+                without_parts(self.book)
             if look:
                 test = self.look.test(self.judge.told(), control=control, protocol=protocol)
         except Stopped:
@@ -231,6 +239,7 @@ class _Work:
             seconds=self._seconds(),
             passes=self._passes(),
             alone=self.book.setting.system.after.alone,
+            ablations=tuple(ablations_of(self.book.folder)),
         )
 
     def _rounds(self) -> str:

@@ -67,6 +67,29 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Ablated:
+    """The numbers, on the validation part, of a model trained without one part of its recipe."""
+
+    part: str
+    trainer: str
+    epochs: int
+    measured: Measured
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"part": self.part, "trainer": self.trainer, "epochs": self.epochs}
+        return told | {"validation": self.measured.to_json()}
+
+    def missed(self, whole: Measured) -> tuple[float, float, float]:
+        """What the part adds to the worst case, with the ends of the 95 % interval of shares counted apart."""
+        now, without = whole.worst, self.measured.worst
+        return (now.accuracy - without.accuracy, *newcombe(now.right, now.n, without.right, without.n))
+
+    @staticmethod
+    def of_json(told: Mapping[str, Any]) -> "Ablated":
+        return Ablated(told["part"], told["trainer"], told["epochs"], Measured.of_json(told["validation"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Tested:
     """The one look at the test part: the original, the best model, and those between them that tell what it is worth.
 
@@ -161,6 +184,7 @@ class Hardened:
     seconds: float
     passes: int = 0  # inputs that nets of this process answered and took gradients of; measuring does not count
     alone: bool = False  # the recipe found no cases, it trained
+    ablations: tuple[Ablated, ...] = ()
 
     @property
     def compared(self) -> int:
@@ -218,6 +242,7 @@ class Hardened:
                 | {"numbers": finite(r.measured.numbers(original))}
                 for r in self.rounds
             ],
+            **({"ablations": [done.to_json() for done in self.ablations]} if self.ablations else {}),
             "best": self.best,
             **({"compared": self.compared} if self.alone else {}),
             "model": known_as(self.model),

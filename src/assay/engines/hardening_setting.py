@@ -82,7 +82,9 @@ class System:
             control = after.control
             if "time" in control.params:
                 control = replace(control, params={**control.params, **timed})
-            after = replace(after, train=replace(after.train, params={**after.train.params, **timed}), control=control)
+            train = replace(after.train, params={**after.train.params, **timed})
+            parts = {name: replace(part, params={**part.params, **timed}) for name, part in after.parts.items()}
+            after = replace(after, train=train, control=control, parts=parts)
         if deterministic and after.train.params["time"]:
             log.warning(
                 "how many epochs fit in a time depends on the machine; with --set train.time=0 the result repeats"

@@ -7,12 +7,13 @@ from rich.table import Table
 
 from assay.core.units import clock
 from assay.engines.evaluation import Share
-from assay.engines.hardened import TRAINED, Hardened, Round, Tested
+from assay.engines.hardened import TRAINED, Ablated, Hardened, Round, Tested
 from assay.engines.hardening_words import NOISE, OUTDONE, looked, no_control, title_of
+from assay.engines.measured import Measured
 from assay.outputs.notes import note_facts, note_title
 from assay.outputs.screen import eval_line, fuzz_line, learning, plain
 from assay.outputs.show import facts_table
-from assay.outputs.tables import before_after_table
+from assay.outputs.tables import before_after_table, percent
 from assay.outputs.verdicts import COLUMNS, MEANING, verdict_cells
 
 FIXED = "fixed: failures never trained on that are right now; "
@@ -84,6 +85,28 @@ def notes_tables(told: Hardened) -> list[Table]:
         for done in told.rounds
         if done.notes
     ]
+
+
+def ablation_table(told: Hardened) -> Table:
+    """What the trained model loses without each part of its training."""
+    whole = told.rounds[told.compared].measured
+    table = Table(
+        title=f"parts of the training, on the validation part, n={whole.clean.n}, white box",
+        caption="each row was trained as long without that part; adds: points of the worst case that are gone with it",
+    )
+    for column in ("without", "clean", "worst case", "adds", "epochs"):
+        table.add_column(column, justify="left" if column == "without" else "right")
+    table.add_row("nothing", percent(whole.clean), percent(whole.worst), "", str(told.rounds[told.compared].epochs))
+    for done in told.ablations:
+        cells = (percent(done.measured.clean), percent(done.measured.worst), adds(done, whole), str(done.epochs))
+        table.add_row(f"{plain(done.part)}{'*' * done.measured.unreliable}", *cells)
+    return table
+
+
+def adds(done: Ablated, whole: Measured) -> str:
+    """What a part adds to the worst case, in points with the 95 % interval."""
+    points, low, high = (round(100 * v, 1) + 0.0 for v in done.missed(whole))  # no -0.0
+    return f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def verdict_table(told: Hardened) -> Table:
@@ -189,5 +212,6 @@ def harden_line(numbers: Mapping[str, Any]) -> tuple[str, float | None]:
     elif phase == "measure":
         text, share = eval_line(numbers)
     else:
+        place = f"without {plain(numbers['part'])}" if phase == "ablate" else place
         text, share = f"epoch {numbers['epoch']:.1f}{learning(numbers)}", None
     return f"{place}: {text}", share

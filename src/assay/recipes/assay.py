@@ -10,4 +10,9 @@ ASSAY = Recipe(
     train="trades(batch=128, ema=0.999, awp=0.005, time=600)",
     control="plain(batch=128, ema=0.999)",
     suite="apgd_ce, apgd_dlr",
+    parts=(
+        ("trades (adversarial instead)", "adversarial"),
+        ("perturbed weights", "awp=0"),
+        ("averaged weights", "ema=0"),
+    ),
 )

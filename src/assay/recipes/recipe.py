@@ -1,5 +1,6 @@
 """What recipes and suites are made of."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,9 @@ class Recipe:
     recipe to run in place of one that compares models where there is no other model. Hardening then picks cases with
     ``select``, trains with ``train`` on those of every round (``heap="all"``) or of the last one (``"last"``), and
     measures with ``suite``; what comes of it is held against a model trained by ``control`` without the cases, by
-    ``train`` itself where there is no ``control``. A recipe without ``mutate`` finds no cases: it only trains, once.
+    ``train`` itself where there is no ``control``. A recipe without ``mutate`` finds no cases: it only trains, once;
+    ``parts`` names what such a training is made of, each with how it is taken out: a parameter (``awp=0``) or another
+    trainer in its place.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Recipe:
     control: Step = ""
     suite: str = "fast"
     heap: str = "all"
+    parts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ class Stages:
 class Hardening:
     """The part of a recipe that comes after fuzzing; ``alone`` where nothing comes before it.
 
-    ``control`` is None where the trainer itself, without cases, is the control.
+    ``control`` is None where the trainer itself, without cases, is the control. ``parts`` are the trainer without each
+    of its parts.
     """
 
     select: Bound
@@ -127,6 +132,7 @@ class Hardening:
     heap: str
     control: Bound | None = None
     alone: bool = False
+    parts: Mapping[str, Bound] = dataclasses.field(default_factory=dict)
 
     def config(self) -> dict[str, str]:
         told = {"select": self.select.text, "train": self.train.text, "suite": self.suite, "heap": self.heap}
@@ -233,7 +239,7 @@ def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params)
         raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
     select, train = (_bound(HARDENING[field], chosen[field], offered) for field in ("select", "train"))
     control = _control(recipe.name, chosen["control"], train, offered, alone=alone)
-    return Hardening(select, train, words["suite"], words["heap"], control, alone)
+    return Hardening(select, train, words["suite"], words["heap"], control, alone, _parts(recipe, train, offered))
 
 
 def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Params, *, alone: bool) -> Bound | None:
@@ -244,6 +250,19 @@ def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Param
     if params:
         raise UsageError(f"recipe {name} has no control but its own trainer, without cases; name one: control=plain")
     return None
+
+
+def _parts(recipe: Recipe, train: Bound, offered: Params) -> dict[str, Bound]:
+    """The trainer without each of the recipe's parts that it has; none where another trainer was put in its place."""
+    if train.entry.name != step(recipe.train)[0]:
+        return {}
+    without: dict[str, Bound] = {}
+    for part, change in recipe.parts:
+        name, given = step(f"{train.entry.name}({change})" if "=" in change else change)
+        known = {p.name for p in lookup("trainer", name)[0].parameters}
+        bound = bind("trainer", name, {k: v for k, v in train.params.items() if k in known} | given, offered)
+        without |= {part: bound} if bound.text != train.text else {}
+    return without
 
 
 def _refuse_alone(name: str, field: str) -> None:

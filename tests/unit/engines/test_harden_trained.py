@@ -427,3 +427,37 @@ def test_passes_are_counted_over_all_sessions() -> None:
     assert told.passes > 0
     assert trained(look=False).passes == told.passes
     assert trained().passes > told.passes
+
+
+# What each part adds.
+
+PARTED = Recipe(
+    name="parted",
+    summary="Trains.",
+    train="adversarial(epochs=6, lr=0.3, batch=32, schedule=constant, ema=0.5)",
+    parts=(("attacks", "share=0"), ("average", "ema=0"), ("search", "plain"), ("nothing", "awp=0")),
+)
+
+
+def test_a_training_is_made_again_without_each_of_its_parts() -> None:
+    told = trained(PARTED, until="", control=False, ablate=True)
+    assert [done.part for done in told.ablations] == ["attacks", "average", "search"]  # it has no awp to leave out
+    assert "ema=0.0" in told.ablations[1].trainer
+    assert told.ablations[2].trainer.startswith("plain(")
+    assert "ema=0.5" in told.ablations[2].trainer
+    whole = told.rounds[1].measured
+    difference, low, high = told.ablations[0].missed(whole)
+    assert difference == whole.worst.accuracy - told.ablations[0].measured.worst.accuracy
+    assert low < difference <= high
+    assert difference > 0.5  # what the attacks taught is the planted weakness
+    again = trained(PARTED, until="", control=False, ablate=True)
+    assert [done.to_json() for done in again.ablations] == [done.to_json() for done in told.ablations]
+    shown = harden_tables.ablation_table(told)
+    assert list(shown.columns[0].cells) == ["nothing", "attacks", "average", "search"]
+    page = report(told.run).read_text(encoding="utf-8")
+    assert "Parts of the training" in page
+
+
+def test_a_recipe_that_names_no_parts_is_not_ablated() -> None:
+    with pytest.raises(UsageError, match="names no parts"):
+        trained(ablate=True)

@@ -12,8 +12,8 @@ from assay.cli.harden import _show
 from assay.core.requirement import Requirement
 from assay.engines import hardened
 from assay.engines.evaluation import Share
-from assay.engines.harden import _Teller
 from assay.engines.hardened import Hardened, Round
+from assay.engines.hardening_teller import Teller
 from assay.engines.judge import Judge
 from assay.engines.measured import Measured
 from assay.engines.stop import Stopper
@@ -117,7 +117,7 @@ def test_rounds_are_counted_as_people_count_them() -> None:
 def test_progress_counts_the_rounds_that_fuzz(first: int, places: list[str]) -> None:
     seen: list[str] = []
     with Stopper(None) as stop:
-        tell = _Teller(lambda numbers: seen.append(harden_tables.harden_line(numbers)[0]), stop, 2, first)
+        tell = Teller(lambda numbers: seen.append(harden_tables.harden_line(numbers)[0]), stop, 2, first)
         for number in range(len(places)):
             tell(phase="train", round=number)({"epoch": 1.0})
     assert seen == [f"{place}, train: epoch 1.0" for place in places]

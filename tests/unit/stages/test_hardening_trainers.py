@@ -183,7 +183,8 @@ def test_dynamic_searches_less_at_first_and_whole_in_the_end(monkeypatch: pytest
     assert seen == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0])
 
 
-def test_balls_grow_in_the_warm_part(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trainer", ["adversarial", "trades", "mart"])
+def test_balls_grow_in_the_warm_part(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[float] = []
     made = Searches.made
 
@@ -193,7 +194,7 @@ def test_balls_grow_in_the_warm_part(monkeypatch: pytest.MonkeyPatch) -> None:
         return out
 
     monkeypatch.setattr(Searches, "made", watched)
-    fit = bind("trainer", "adversarial", {"epochs": 4, "batch": 200, "eps": 0.2, "warm": 0.5})
+    fit = bind("trainer", trainer, {"epochs": 4, "batch": 200, "eps": 0.2, "warm": 0.5})
     fit(net(), splits(), None, rng=Stream(0), watch=Unwatched())
     assert sizes == pytest.approx([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2], abs=1e-5)
 

@@ -2,12 +2,11 @@
 
 import copy
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from assay.core import passes
 from assay.core.cases import Cases, InputSpec
@@ -16,9 +15,11 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.core.specs import step
 from assay.engines.train import train
-from assay.stages.trainers import graphed, loop
-from assay.stages.trainers.loop import State, Unwatched, fit
-from assay.stages.trainers.plan import UNBOUND, Plan
+from assay.stages.trainers import graphed
+from assay.stages.trainers.loop import Moment, State, Unwatched, fit
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.ranks import Ranks
+from assay.stages.trainers.time_box import TimeBox
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
 
@@ -49,7 +50,7 @@ class Keeper(Unwatched):
 
 
 @pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of the epochs to come: the first takes the first of them, the last is repeated."""
     taken: list[float] = []
     now, reads = [0.0], itertools.count()
@@ -60,25 +61,62 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
             now[0] += taken.pop(0) if len(taken) > 1 else taken[0]
         return now[0]
 
-    monkeypatch.setattr(loop.time, "perf_counter", clock)
+    monkeypatch.setattr("assay.stages.trainers.loop.time.perf_counter", clock)
     return taken
 
 
 def test_epochs_are_as_many_as_fit() -> None:
-    plan = Plan(3, time=10.0)
-    assert Plan(3).boxed([]) == Plan(3)
-    assert plan.boxed([]).epochs == UNBOUND
-    rows = [{"seconds": s} for s in (4.0, 1.0, 2.0)]
-    assert plan.boxed(rows[:1]).epochs == 2  # 6 s are left, and one took 4
-    assert plan.boxed(rows[:2]).epochs == 7  # the first is no measure once there is another
-    assert plan.boxed(rows).epochs == 4  # 3 s are left, and the slowest of late took 2
-    assert plan.boxed([{"seconds": 11.0}]).epochs == 1
+    def count(*seconds: float, time: float = 10.0) -> int:
+        return TimeBox(Plan(3, time=time), 4, Ranks(), torch.device("cpu")).begin([{"seconds": s} for s in seconds])
+
+    assert count(time=0.0) == 3
+    assert count() == 1  # there will be one
+    assert count(4.0) == 2  # 6 s are left, and one took 4
+    assert count(4.0, 1.0) == 7  # the first is no measure once there is another
+    assert count(4.0, 1.0, 2.0) == 4  # 3 s are left, and the slowest of late took 2
+    assert count(11.0) == 1
+
+
+class Ticking(Keeper):
+    """A second a step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, start: State | None = None) -> None:
+        super().__init__(start)
+        self.now, self.moments = 0.0, list[float]()
+        monkeypatch.setattr("assay.stages.trainers.loop.time.perf_counter", lambda: self.now)
+
+    def batch(self, epoch: int, done: float) -> None:
+        self.now += 1
+
+    def asked(self, net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
+        self.moments.append(at.progress)
+        return (x,)
+
+
+def test_where_cases_take_too_long_an_epoch_goes_through_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticking, plan = Ticking(monkeypatch), Plan(1, 2, 0.1, time=400.0)
+    net_, train, val = net(), cases(800), cases(16)  # 400 steps
+    whole = fit(net_, train, val, plan, rng=Stream(0), watch=ticking, batch=ticking.asked)
+    assert [row["steps"] for row in ticking.log] == [40] * 10
+    assert ticking.now == 400
+    assert ticking.moments[:16] == [0.0] * 16
+    assert ticking.moments[16:] == pytest.approx([step / 400 for step in range(16, 400)])
+    later = Ticking(monkeypatch, ticking.states[4])
+    again = fit(net_, train, val, plan, rng=Stream(0), watch=later, batch=later.asked)
+    assert later.moments == ticking.moments[200:]
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
     usual = graphed.set_rate
-    monkeypatch.setattr(graphed, "set_rate", lambda o, rate: (rates.append(rate), usual(o, rate))[1])
+
+    def spied(optimiser: torch.optim.Optimizer, rate: float) -> None:
+        rates.append(rate)
+        usual(optimiser, rate)
+
+    monkeypatch.setattr(graphed, "set_rate", spied)
     seconds += [3.0, 2.0]
     keeper = Keeper()
     fit(net(), cases(), cases(16), Plan(1, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)

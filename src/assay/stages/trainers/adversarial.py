@@ -48,7 +48,7 @@ def adversarial(
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
-        count, now = round(len(x) * share), searches.grown(at.progress / warm if warm else 1.0)
+        count, now = round(len(x) * share), searches.warmed(at.progress, warm)
         return (torch.cat([now.made(net, x[:count], y[:count], ids[:count], at.rng), x[count:]]),)
 
     return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)

@@ -25,6 +25,7 @@ from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.overfitting import overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
+from assay.stages.trainers.time_box import TimeBox
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def fit(
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
-    while state.epoch < run.in_time(state.log[others:]) and not _enough(state.log[others:], patience):
+    while state.epoch < run.box.begin(state.log[others:]) and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
         with passes.counted() as asked:
             loss = run.one_epoch(epoch, state.average)
@@ -154,6 +155,7 @@ def fit(
                 "loss": loss,
                 **run.ranks.told(lambda: _judged(judge or accuracy, net, val)),
                 "passes": run.ranks.total(asked.all, val.x.device),
+                **run.box.facts(),
                 "seconds": run.ranks.told(partial(_since, started)),  # all plan by the same clock
             }
             if not math.isfinite(loss):
@@ -224,10 +226,10 @@ class _Run:
         task: Task | None,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
-        self.whole = plan
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
+        self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device)
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)
@@ -246,35 +248,31 @@ class _Run:
         if self.plan.ema and not state.average:
             state.average = self.weights()
 
-    def in_time(self, log: Sequence[Mapping[str, float]]) -> int:
-        """How many epochs there are, by the log of those that are done."""
-        self.plan = self.whole.boxed(log)
-        return self.plan.epochs
-
     def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
         """Mean training loss of one pass over the cases."""
         plan, n = self.plan, len(self.train)
         here = self.rng.at("epoch", epoch)
         order = torch.randperm(n, generator=here.at("order").generator()).to(self.device)
         moves = here.at("augment").generator(self.device)
-        starts = range(0, n, plan.batch)
-        total = torch.zeros((), device=self.device)
+        total, seen = torch.zeros((), device=self.device), 0
         self.net.train(self.task is None or not self.task.still)
         devices = [self.device.index or 0] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # dropout draws from torch's own generator
             own = (self.ranks.rank,) if self.ranks.rank else ()  # else all ranks would drop the same places of theirs
             torch.manual_seed(here.at("dropout", *own).generator().initial_seed())
-            for i, start in enumerate(starts):
-                rows = order[start : start + plan.batch]
+            i = 0
+            while i < self.box.steps:  # which the first epoch may lower
+                rows, step, i = order[i * plan.batch :][: plan.batch], i, i + 1
                 if len(rows) == 1 and n > 1 and self.net.training:
                     continue  # batch normalisation cannot learn from one case
-                moment = Moment(here.at("inner"), (epoch + i / len(starts)) / plan.epochs)
+                moment = Moment(here.at("inner"), self.box.progress(epoch, step))
                 graphed.set_rate(self.optimiser, plan.lr * rate_at(plan.schedule, moment.progress))
                 total += self._step(rows, moment, moves) * len(rows)
                 self.ranks.seen += len(rows)
-                self._follow(average, epoch * len(starts) + i)
-                self.watch.batch(epoch, (i + 1) / len(starts))
-        return float(total) / n
+                seen += len(rows)
+                self._follow(average, epoch * self.box.steps + step)
+                self.watch.batch(epoch, i / self.box.steps)
+        return float(total) / max(seen, 1)
 
     def _step(self, rows: Tensor, moment: Moment, moves: torch.Generator) -> Tensor:
         n, part = len(rows), self.ranks.part(len(rows))

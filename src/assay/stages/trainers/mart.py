@@ -36,10 +36,12 @@ def mart(
     ema: float = 0.0,
     awp: float = 0.0,
     time: float = 0.0,
+    warm: float = 0.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
-    The best epoch is that of the highest accuracy under the attack.
+    The best epoch is that of the highest accuracy under the attack. ``warm`` is the share of the training in which its
+    ball grows to full size.
 
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
@@ -52,7 +54,7 @@ def mart(
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor]:
-        return searches.made(net, x, y, ids, at.rng), x
+        return searches.warmed(at.progress, warm).made(net, x, y, ids, at.rng), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         moved: Tensor = net(made).float()

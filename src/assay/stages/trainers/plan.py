@@ -1,16 +1,12 @@
 """How to train: what the user chooses, the optimiser that follows from it, and its learning rate at each moment."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from assay.core.errors import UsageError
-
-UNBOUND = 10**6  # epochs, while nobody knows how long one takes
-PACE = 3  # epochs by whose slowest one the rest is planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +43,6 @@ class Plan:
             raise UsageError(f"ema {self.ema} and smoothing {self.smoothing} must be in [0, 1)")
         if not 0 <= self.awp < 1:
             raise UsageError(f"awp is a share of each weight's length, 0.005 say; got {self.awp}")
-
-    def boxed(self, log: Sequence[Mapping[str, float]]) -> "Plan":
-        """The plan with as many epochs as its time has room for, going by the seconds of those that are done.
-
-        Before any is, there is no end in sight: the first epoch is made at the first learning rate. It is the slowest
-        one, too, and so none goes by it but the second.
-
-        >>> Plan(1, time=10.0).boxed([{"seconds": 3.0}, {"seconds": 2.0}]).epochs
-        4
-        """
-        if not self.time:
-            return self
-        if not log:
-            return replace(self, epochs=UNBOUND)
-        taken = [row["seconds"] for row in log]
-        pace, left = max(taken[1:][-PACE:] or taken), self.time - sum(taken)
-        return replace(self, epochs=len(log) + max(0, int(left / max(pace, 1e-9))))
 
 
 def optimiser_of(plan: Plan, net: nn.Module, fast: bool) -> torch.optim.Optimizer:

@@ -62,6 +62,10 @@ class Searches:
                 raise UsageError(f"attack {search.entry.name!r} has no {names}, which this trainer sets; take pgd")
         return self._of([replace(search, params={**search.params, **params}) for search in self.all])
 
+    def warmed(self, progress: float, warm: float) -> "Searches":
+        """The same in balls that grow to their full size over the share ``warm`` of the training."""
+        return self.grown(progress / warm if warm else 1.0)
+
     def grown(self, share: float) -> "Searches":
         """The same in balls of that share of their radius."""
         if share >= 1:

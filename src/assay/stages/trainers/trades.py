@@ -37,10 +37,12 @@ def trades(
     ema: float = 0.0,
     awp: float = 0.0,
     time: float = 0.0,
+    warm: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
     The attack climbs that divergence, not the loss of the label; epochs are judged by the attack as it is written.
+    ``warm`` is the share of the training in which its ball grows to full size.
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
@@ -56,7 +58,7 @@ def trades(
         target = apart.target(net, x, at.rng)
         with torch.no_grad(), target.ready():
             log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
-        return apart.made(net, x, log_p, ids, at.rng), x
+        return apart.warmed(at.progress, warm).made(net, x, log_p, ids, at.rng), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         clean, moved = net(x).float(), net(made).float()

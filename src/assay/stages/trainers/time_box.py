@@ -1,0 +1,68 @@
+"""How a training is fitted into its time: how many epochs there are, and how much of the cases each goes through."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.ranks import Ranks
+
+LEAST = 10  # epochs that a time has room for: where the cases take longer, an epoch goes through a part of them
+PACE = 3  # epochs by whose slowest one the rest is planned
+TIMED = (6, 16)  # steps between which the first epoch is timed: those before make what is made once
+
+
+class TimeBox:
+    """The epochs of a plan, ``steps`` of the optimiser each; without a time they are as many as it says.
+
+    All that is decided goes by the log, which a training that goes on has too. Only the first epoch, which has no log,
+    goes by the clock; until it is timed there is no end in sight.
+    """
+
+    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device) -> None:
+        self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
+        self.steps, self.epochs = steps, plan.epochs
+        self._began: float | None = None
+
+    def begin(self, log: Sequence[Mapping[str, float]]) -> int:
+        """How many epochs there are, by the log of those that are done; at least one."""
+        if not self.plan.time:
+            return self.plan.epochs
+        self.steps, self._began = int(log[0].get("steps", self.whole)) if log else self.whole, None
+        taken = [row["seconds"] for row in log]
+        if taken:
+            pace = max(taken[1:][-PACE:] or taken)  # the first is the slowest, and no measure for long
+            self.epochs = len(log) + max(0, int((self.plan.time - sum(taken)) / max(pace, 1e-9)))
+        return self.epochs if taken else 1
+
+    def progress(self, epoch: int, step: int) -> float:
+        """The share of the training that is done before a step."""
+        if self.plan.time and not epoch:
+            return self._by_the_clock(step)
+        return (epoch + step / self.steps) / self.epochs
+
+    def facts(self) -> dict[str, float]:
+        """What the log tells of an epoch that goes through a part of the cases."""
+        return {"steps": self.steps} if self.steps < self.whole else {}
+
+    def _by_the_clock(self, step: int) -> float:
+        if step == TIMED[0]:
+            self._began = self._now()
+        if step < TIMED[1]:
+            return 0.0
+        if step == TIMED[1] and self._began is not None:
+            each = self.ranks.told(self._each)
+            self.steps = max(step + 1, min(self.whole, int(self.plan.time / LEAST / each)))
+            self.epochs = max(1, int(self.plan.time / (self.steps * each)))
+        return step / self.steps / self.epochs
+
+    def _each(self) -> float:
+        """Seconds of a step."""
+        assert self._began is not None
+        return max(self._now() - self._began, 1e-9) / (TIMED[1] - TIMED[0])
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
