@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # Names and where they live; imported when first used, so that `import assay` costs next to nothing.
 _HOME = {
     "Aeg": "assay.stages.aeg",
+    "Arena": "assay.engines.arena",
     "Bench": "assay.subjects.bench",
     "Cases": "assay.core.cases",
     "Covered": "assay.engines.coverage",
@@ -27,6 +28,7 @@ _HOME = {
     "Suite": "assay.recipes.suite",
     "Target": "assay.subjects.target",
     "UsageError": "assay.core.errors",
+    "arena": "assay.engines.arena",
     "attack": "assay.engines.attack",
     "check": "assay.engines.gate",
     "compare": "assay.outputs.report.compare",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from assay.core.errors import UsageError as UsageError
     from assay.core.registry import register as register
     from assay.engines.aeg import make_aeg as make_aeg
+    from assay.engines.arena import Arena as Arena
+    from assay.engines.arena import arena as arena
     from assay.engines.attack import attack as attack
     from assay.engines.coverage import Covered as Covered
     from assay.engines.coverage import coverage as coverage

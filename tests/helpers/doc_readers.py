@@ -181,6 +181,8 @@ def _more(words: list[str]) -> list[str]:
         trains = "--recipe" not in words or "--recipe dare" in line or "--recipe assay" in line
         more += ["--fuzz-time", "1s"] if "--fuzz-time" not in words and not trains else []
         more += ["--time", "1s"] if trains and "--time" not in words and "--recipe dare" not in line else []
+    if words[0] == "arena" and "--data" in words and "--val-cases" not in words:
+        more += ["--val-cases", MOST["--val-cases"]]
     if words[0] == "fuzz" and not {"--time", "--cases", "--config", "--show-config"} & set(words):
         more += ["--time", "1s"]
     if "--recipe twinfuzz" in line and "--resistant" not in words and "--show-config" not in words:

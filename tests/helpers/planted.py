@@ -37,7 +37,7 @@ def numbers(told: Hardened) -> dict[str, Any]:
     """The result without what depends on the clock and the place, and the passes, some of which a kill makes twice."""
     told_json = told.to_json()
     for done in told_json["rounds"]:
-        del done["seconds"], done["training_seconds"]
+        del done["seconds"], done["training_seconds"], done["measuring_seconds"]
     return {k: v for k, v in told_json.items() if k not in ("seconds", "passes", "run", "model")}
 
 

@@ -1,4 +1,7 @@
-"""``python -m tools.docs`` writes docs/reference/; with ``--check`` it only says whether that is up to date."""
+"""``python -m tools.docs`` writes docs/reference/ and the tables of docs/arena.md.
+
+With ``--check`` it only says whether they are up to date.
+"""
 
 import functools
 import re
@@ -6,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from tools.docs import commands, python_api, stages
+from tools.docs import arena, commands, python_api, stages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 _COUNTED = re.compile(r"^- \*Passes counted\*.*$", re.MULTILINE)  # may differ in the last digit on another processor
@@ -48,8 +51,9 @@ def _sentence(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     if "--check" in arguments:
-        old = stale()
-        print("docs/reference is up to date" if not old else f"old, run python -m tools.docs: {', '.join(old)}")
+        old = [*stale(), *arena.stale()]
+        said = f"old, run python -m tools.docs: {', '.join(old)}" if old else "reference and arena are up to date"
+        print(said)
         return 1 if old else 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = pages()
@@ -58,7 +62,8 @@ def main(arguments: list[str]) -> int:
             path.unlink()
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    print(f"{len(made)} pages in {FOLDER}")
+    arena.PAGE.write_text(arena.written(), encoding="utf-8")
+    print(f"{len(made)} pages in {FOLDER}, and the tables of {arena.PAGE.name}")
     return 0
 
 

@@ -13,6 +13,7 @@ import typer
 
 from assay.cli import (
     aeg,
+    arena,
     check,
     coverage,
     demo,
@@ -65,6 +66,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("aeg")(aeg.aeg)
 app.command("coverage")(coverage.coverage)
 app.command("harden")(harden.harden)
+app.command("arena")(arena.arena)
 app.command("check")(check.check)
 app.command("select")(select.select)
 app.command("shrink")(shrink.shrink)

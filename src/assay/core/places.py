@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,24 @@ log = logging.getLogger("assay")
 _SCRATCH = "object-stores"  # the folder of the cache
 _MARK = ".address"  # the file that says which address a folder of runs there belongs to
 _mirrors: dict[Path, "Mirror"] = {}
+_inside: ContextVar[Path | None] = ContextVar("assay_runs", default=None)
+
+
+@contextmanager
+def runs_in(folder: Path) -> Iterator[None]:
+    """Until it ends, run folders lie in this one: for work that makes several and keeps them together."""
+    before = _inside.set(folder)
+    try:
+        yield
+    finally:
+        _inside.reset(before)
 
 
 def runs_root() -> Path:
     """Where run folders lie: ``$ASSAY_RUNS``, else ``runs`` here. Of an address, the folder they are worked in."""
+    inside = _inside.get()
+    if inside is not None:
+        return inside
     given = os.environ.get("ASSAY_RUNS") or "runs"
     url = address(given)
     return Path(given) if url is None else _root(url)

@@ -37,6 +37,7 @@ LATER: dict[tuple[str, str], frozenset[str]] = {
     ("attack", "pgd"): frozenset({"converged"}),
     ("trainer", "adversarial"): frozenset({"awp", "distil", "temperature", "time", "warm"}),
     ("trainer", "plain"): frozenset({"time"}),
+    ("trainer", "resistant"): frozenset({"time"}),
     **{("trainer", name): frozenset({"distil", "temperature", "time"}) for name in ("dynamic", "fast")},
     **{("trainer", name): frozenset({"distil", "temperature", "time", "warm"}) for name in ("mart", "trades")},
 }

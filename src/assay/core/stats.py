@@ -1,12 +1,15 @@
 """Confidence in a share and in the difference of two, and how many inputs would decide."""
 
 import math
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
+from typing import TypeVar
 
 # As many inputs as are said to be needed decide in 8 of 10 repeats at least. A little more is aimed at: the formula is
 # of the normal curve, and counts are whole.
 _POWER = 0.84
 _Z95 = 1.959963984540054
+Key = TypeVar("Key", bound=Hashable)
 _STEPS = 60  # of bisection: an interval to the last bit that a float holds
 
 
@@ -75,6 +78,31 @@ def mcnemar(only: int, other: int) -> float:
     log_half = n * math.log(0.5)
     logs = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + log_half for k in range(few + 1))
     return min(1.0, 2 * math.fsum(map(math.exp, logs)))
+
+
+def paired_shares(differences: Sequence[float]) -> float:
+    """The two-sided p of as large a mean of these differences, one an input, were either sign of each as likely.
+
+    By the normal curve: for differences of -1, 0 and 1 it is McNemar's, for which there is an exact one above.
+
+    >>> round(paired_shares([1.0] * 40 + [-1.0] * 20 + [0.0] * 40), 4)
+    0.0098
+    """
+    spread = math.sqrt(math.fsum(d * d for d in differences))
+    return 1.0 if spread == 0 else math.erfc(abs(math.fsum(differences)) / spread / math.sqrt(2))
+
+
+def holm(p: Mapping[Key, float]) -> dict[Key, float]:
+    """The p values made up for how many there are, by Holm's (1979) steps down: below 0.05, all of them hold together.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    told, least = {}, 0.0
+    for place, key in enumerate(sorted(p, key=lambda name: p[name])):
+        least = max(least, min(1.0, (len(p) - place) * p[key]))
+        told[key] = least
+    return told
 
 
 def share_needed(share: float, bound: float, level: float = 0.95) -> int | None:

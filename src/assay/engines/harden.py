@@ -23,7 +23,7 @@ from assay.engines.ablation import ablations_of
 from assay.engines.checks import ignored
 from assay.engines.cluster import Cluster, cluster_of, connected
 from assay.engines.final_look import FinalLook
-from assay.engines.hardened import INTERRUPTED, Hardened, Tested
+from assay.engines.hardened import ALL_DONE, INTERRUPTED, Hardened, Tested
 from assay.engines.hardening_models import Models, Progress, facts_of
 from assay.engines.hardening_setting import Amounts, Setting, Stopped, System, refuse_fuzzing
 from assay.engines.hardening_subject import Model, Subject, subject_of
@@ -253,7 +253,7 @@ class _Work:
             if why := self.work.over():
                 return why
             if self.limits.rounds + first - len(done) < 1:
-                return "all rounds done"
+                return ALL_DONE
             if self.limits.time is not None and self._seconds() + longest > self.limits.time:
                 return "time is up"
             if why := self.work.step():
@@ -273,6 +273,7 @@ class _Work:
         told = {"run": self.book.folder.name, "seconds": self._seconds(), "rounds": len(self.book.done) - 1}
         told["round_seconds"] = [round(done.seconds, 2) for done in self.book.done]
         told["training_seconds"] = [round(done.training, 2) for done in self.book.done]
+        told["measuring_seconds"] = [round(done.measuring, 2) for done in self.book.done]
         told["passes"] = self._passes()
         self.book.folder.write_stats(told | {"updated": clock.time()})
 

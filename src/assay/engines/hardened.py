@@ -13,6 +13,7 @@ from assay.engines.evaluation import Share
 from assay.engines.measured import Measured
 
 TRAINED = "trained"  # how the round of a recipe is called that finds no cases
+CLOCKS = ("seconds", "training", "measuring")  # times of a round, which are not committed
 OF_CASES = ("found", "selected", "learned", "checked", "fixed")  # counts that mean nothing there
 BETWEEN = ("resistant", "noise", "control")  # the models between the original and the best one, as they are shown
 
@@ -46,22 +47,23 @@ class Round:
     epochs: int = 0
     seconds: float = 0.0
     training: float = 0.0  # of these, those of the training's epochs
+    measuring: float = 0.0  # and those in which the model was measured, not made
     notes: Mapping[str, Any] = field(default_factory=dict)
     failing: int | None = None
     selected_failing: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All but the time, so that the same round is committed as the same bytes."""
-        apart = ("number", "measured", "seconds", "training", "notes", *(OF_CASES if self.made == TRAINED else ()))
+        apart = ("number", "measured", *CLOCKS, "notes", *(OF_CASES if self.made == TRAINED else ()))
         counts = {k: v for k, v in asdict(self).items() if k not in apart and v is not None}
         notes = {"notes": dict(self.notes)} if self.notes else {}
         return {"round": self.number, **counts, **notes, "validation": self.measured.to_json()}
 
     @staticmethod
-    def of_json(told: Mapping[str, Any], seconds: float = 0.0, training: float = 0.0) -> "Round":
+    def of_json(told: Mapping[str, Any], **clocks: Any) -> "Round":
         counts = {k: v for k, v in told.items() if k not in ("round", "validation", "seconds")}
         counts = {"made": "cases" if told["round"] else "original"} | counts  # old runs do not tell
-        return Round(told["round"], Measured.of_json(told["validation"]), **counts, seconds=seconds, training=training)
+        return Round(told["round"], Measured.of_json(told["validation"]), **counts, **clocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Hardened:
     protocol: dict[str, Any]
     check: str
     seconds: float
-    passes: int = 0  # inputs that nets of this process answered, and those whose gradient was taken
+    passes: int = 0  # inputs that nets of this process answered and took gradients of; measuring does not count
     alone: bool = False  # the recipe found no cases, it trained
     ablations: tuple[Ablated, ...] = ()
 
@@ -236,6 +238,7 @@ class Hardened:
             "rounds": [
                 r.to_json()
                 | {"seconds": round(r.seconds, 2), "training_seconds": round(r.training, 2)}
+                | {"measuring_seconds": round(r.measuring, 2)}
                 | {"numbers": finite(r.measured.numbers(original))}
                 for r in self.rounds
             ],
@@ -261,6 +264,7 @@ class Hardened:
 
 
 INTERRUPTED = "interrupted"
+ALL_DONE = "all rounds done"
 
 
 def compared(made: Sequence[str], best: int) -> int:

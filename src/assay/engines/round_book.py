@@ -40,7 +40,7 @@ class Book:
 
     def judged(self, target: Target, number: int, checks: Sequence[Cases] = ()) -> tuple[Round, dict[str, Tensor]]:
         """The round's numbers, and which rows they speak of; ``checks`` are failures never trained on, by round."""
-        val = self.setting.val
+        val, began = self.setting.val, time.monotonic()
         checks = checks or [val.cases[:0]]
         measured = self.yardstick.measure(target, val, self.tell(phase="measure", round=number), fol=True)
         was = decode(self.folder.file(f"state/{round_name(0)}.safetensors"))["right"]
@@ -52,7 +52,8 @@ class Book:
             "mended": (~was & now).nonzero().flatten(),
         }
         counts: dict[str, Any] = {"broken": len(state["broken"]), "mended": len(state["mended"])}
-        return Round(number, measured, checked=len(fixed), fixed=int(fixed.sum()), **counts), state
+        counts |= {"checked": len(fixed), "fixed": int(fixed.sum())}
+        return Round(number, measured, **counts, measuring=time.monotonic() - began), state
 
     def commit(self, done: Round, weights: bytes, state: Mapping[str, Tensor]) -> None:
         """Put a round down for good."""
@@ -85,11 +86,12 @@ def _right(target: Target, cases: Cases) -> Tensor:
 def rounds_of(folder: Store) -> list[Round]:
     """The committed rounds of a run; times, which are not committed, as far as ``stats.json`` knows them."""
     stats = folder.stats()
-    times, learning = (dict(enumerate(stats.get(name, []))) for name in ("round_seconds", "training_seconds"))
+    clocks = {"seconds": "round_seconds", "training": "training_seconds", "measuring": "measuring_seconds"}
+    times = {name: dict(enumerate(stats.get(key, []))) for name, key in clocks.items()}
     names = [round_name(line.meta["round"]) for line in folder.commits("round")]
     told = [json.loads(folder.file(f"state/{name}.json")) for name in names]
     return [
-        Round.of_json(done, seconds=float(times.get(number, 0.0)), training=float(learning.get(number, 0.0)))
+        Round.of_json(done, **{name: float(known.get(number, 0.0)) for name, known in times.items()})
         for number, done in enumerate(told)
     ]
 

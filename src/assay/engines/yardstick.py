@@ -8,6 +8,7 @@ from torch import Tensor
 
 from assay.core.cases import UNLABELLED, Cases
 from assay.core.errors import UsageError
+from assay.core.passes import uncounted
 from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound, bind, names
 from assay.core.requirement import WORDS, Requirement
@@ -56,6 +57,10 @@ class Yardstick:
 
     def measure(self, target: Target, data: Data, progress: Progress, *, fol: bool = False) -> Measured:
         """The numbers of a model on these data; with ``fol``, also how well attacks on it converge."""
+        with uncounted():
+            return self._measured(target, data, progress, fol=fol)
+
+    def _measured(self, target: Target, data: Data, progress: Progress, *, fol: bool) -> Measured:
         result = evaluate(
             target,
             data,

@@ -1,9 +1,11 @@
 """The Wilson interval of a share, and Newcombe's of the difference of two."""
 
+from statistics import NormalDist
+
 import pytest
 from scipy import stats
 
-from assay.core.stats import newcombe, wilson
+from assay.core.stats import holm, mcnemar, newcombe, paired_shares, wilson
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,23 @@ def test_differences_of_the_paper(counts: tuple[int, int, int, int], low: float,
     assert newcombe(*counts) == pytest.approx((low, high), abs=5e-5)
     turned = newcombe(*counts[2:], *counts[:2])
     assert turned == pytest.approx((-high, -low), abs=5e-5)
+
+
+def test_shares_of_inputs_are_compared_like_counts() -> None:
+    """With differences of -1, 0 and 1 it is McNemar's test by the normal curve."""
+    b, c = 300, 240
+    z = (b - c) / (b + c) ** 0.5
+    assert paired_shares([1.0] * b + [-1.0] * c + [0.0] * 500) == pytest.approx(2 * (1 - NormalDist().cdf(z)))
+    assert paired_shares([1.0] * b + [-1.0] * c) == pytest.approx(mcnemar(b, c), abs=0.002)
+    assert paired_shares([0.0] * 9) == 1.0
+    assert paired_shares([0.5, -0.5]) == 1.0
+    assert paired_shares([0.25] * 16) == pytest.approx(2 * (1 - NormalDist().cdf(4.0)))
+
+
+def test_holm_steps_down_and_never_turns_two_round() -> None:
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.005}) == {"d": 0.02, "a": 0.03, "b": 0.04, "c": 0.04}
+    assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
 
 
 def test_a_difference_to_nothing_seen_is_not_known() -> None:

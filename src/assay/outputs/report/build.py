@@ -14,6 +14,7 @@ from assay.core.store import Store
 from assay.engines.stored import identity_of
 from assay.outputs.fitted import sheets_of
 from assay.outputs.models import models_of
+from assay.outputs.report.arena import arena_report, is_arena
 from assay.outputs.report.contents import page_of
 from assay.outputs.report.gallery import Gallery, gallery_of, with_pictures
 from assay.outputs.report.pictures import sheets
@@ -29,8 +30,11 @@ def report(run: str | Path, *, single_file: bool = False, out: str | Path | None
     """Write the report of a run and return its path: ``report/index.html`` in the run with pictures beside it.
 
     With ``single_file`` it is ``report/single.html``, at most 10 MB with pictures inside; what does not fit is left out
-    and told. ``out`` names another place for the page; pictures go to a folder beside it.
+    and told. ``out`` names another place for the page; pictures go to a folder beside it. The folder of an arena has a
+    page too, without pictures.
     """
+    if is_arena(run):
+        return arena_report(run, out)
     folder = store.read(store.find_run(run))
     path = Path(out) if out is not None else folder.path / "report" / ("single.html" if single_file else "index.html")
     failures = shown(folder)

@@ -51,9 +51,10 @@ def resistant(
     smoothing: float = 0.0,
     augment: str = "",
     ema: float = 0.0,
+    time: float = 0.0,
 ) -> nn.Module:
     """Clean cases and a fixed heap of attacks on the net it starts from; best epoch by a kept-back part of the heap."""
-    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema)
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, time=time)
     plan.check()
     train = data.part("train")
     # The module as it was given: a training that goes on loads other weights into its own copy.
