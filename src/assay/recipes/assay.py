@@ -2,17 +2,14 @@
 
 from assay.recipes.recipe import Recipe
 
-# TRADES: right on the clean input, the same around it. Perturbed weights and averaged ones are each known to put off
-# robust overfitting. Epochs are judged by attacks that the training does not use. Ten minutes, where nobody says.
+# TRADES: right on the clean input, the same around it. In a given time five large steps of the search, and the net steps
+# that they save, were worth more than ten small ones, and a large learning rate under averaged weights more than a
+# small one. Epochs are judged by attacks that the training does not use. Ten minutes, where nobody says.
 ASSAY = Recipe(
     name="assay",
-    summary="Train for as long as there is time: TRADES, perturbed weights, averaged weights (ours).",
-    train="trades(batch=128, ema=0.999, awp=0.005, time=600)",
-    control="plain(batch=128, ema=0.999)",
+    summary="Train for as long as there is time: TRADES with a short search, and averaged weights (ours).",
+    train="trades(attack=pgd(steps=5, step=0.5, early_stop=false), beta=3, batch=64, lr=5e-3, ema=0.999, time=600)",
+    control="plain(batch=64, ema=0.999)",
     suite="apgd_ce, apgd_dlr",
-    parts=(
-        ("trades (adversarial instead)", "adversarial"),
-        ("perturbed weights", "awp=0"),
-        ("averaged weights", "ema=0"),
-    ),
+    parts=(("trades (adversarial instead)", "adversarial"), ("averaged weights", "ema=0")),
 )
