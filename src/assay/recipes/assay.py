@@ -2,8 +2,8 @@
 
 from assay.recipes.recipe import Recipe
 
-# TRADES: right on the clean input, the same around it. In a given time five large steps of the search, and the net steps
-# that they save, were worth more than ten small ones, and a large learning rate under averaged weights more than a
+# TRADES: right on the clean input, the same around it. In a given time five large steps of the search, and the steps
+# of the net that they save, were worth more than ten small ones, and a large learning rate under averaged weights more than a
 # small one. Epochs are judged by attacks that the training does not use. Ten minutes, where nobody says.
 ASSAY = Recipe(
     name="assay",
