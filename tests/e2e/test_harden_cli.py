@@ -107,10 +107,19 @@ def test_ctrl_c_is_exit_2(
     assert ("NOT MET after 0 rounds (interrupted)" in told.out) == (phase == "train")
 
 
+def test_where_nothing_is_asked_it_is_done_and_not_met(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["harden", digits_model, *CHEAP, "--rounds", "1", "--run", "free"]) == 0
+    shown = capsys.readouterr().out
+    assert "done after 1 round (all rounds done)" in shown
+    assert "MET" not in shown
+
+
 def test_mistakes_are_exit_4(digits_model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["harden", digits_model, *CHEAP, "--until", "pgd<=0.5"]) == 4
     assert "points the wrong way" in capsys.readouterr().err
-    assert run(["harden", digits_model, *CHEAP]) == 4
-    assert "--until" in capsys.readouterr().err
+    assert run(["train", "mlp", "--data", "digits", "--epochs", "2", "--time", "5s", "--out", "m.safetensors"]) == 4
+    assert "give one of them" in capsys.readouterr().err
+    assert run(["harden", digits_model, *CHEAP, "--ablate"]) == 4
+    assert "names no parts" in capsys.readouterr().err
     assert run(["harden", digits_model, *CHEAP, "--until", "pgd>=0.5", "--data", "digits/train"]) == 4
     assert "whole data set" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_the_page_has_every_recipe_that_fuzzes_every_attack_and_every_suite() ->
     page = (ROOT / "docs/explanation/scale.md").read_text(encoding="utf-8")
     known = [*names("recipe"), *names("attack"), *(f"suite `{name}" for name in names("suite"))]
     lacking = [name for name in known if f"| {name}" not in page and f"| `{name}` |" not in page]
-    assert lacking == ["dare", "dare-last", "dare-noslice", "dare-notransform", "suite `seen"]  # they make no cases
+    assert lacking == ["assay", "dare", "dare-last", "dare-noslice", "dare-notransform", "suite `seen"]  # no cases
 
 
 def test_scaling_compares_with_serial_and_with_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:

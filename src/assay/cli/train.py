@@ -55,6 +55,7 @@ def train(
     quiet: options.Quiet = False,
 ) -> None:
     """Train a net and keep its best epoch on the validation part. A stopped training goes on with the same command."""
+    from assay.core.errors import UsageError
     from assay.core.places import beside, known_as
     from assay.core.units import seconds
     from assay.engines.train import train as work
@@ -63,6 +64,8 @@ def train(
     from assay.outputs.show import facts_table, show
     from assay.outputs.track.stream import tracked
 
+    if epochs is not None and time is not None:
+        raise UsageError("--epochs and --time both say when to end; give one of them")
     show_notices(quiet=quiet or json)
     given = {
         "epochs": epochs,

@@ -168,8 +168,8 @@ def _in_time(row: Row, seed: int, contest: Contest, run: str, progress: Any) -> 
     assert contest.time is not None
     if not row.finds:
         # One that cannot be told when to end trains as long as it does: a limit on the run would count measuring too.
-        limit = contest.time if row.is_timed else None
-        return contest.harden(row, seed, run, progress, rounds=1, time=limit)
+        changes = {"train.time": contest.time} if row.is_timed else {}
+        return contest.harden(row, seed, run, progress, rounds=1, changes=changes)
     twins = bool(maybe(row.recipe().resistant)[0])
     one = contest.time / (row.rounds + twins)
     changes = {"train.time": one / 2} | ({"resistant.time": one} if twins else {})

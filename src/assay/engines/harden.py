@@ -113,7 +113,8 @@ def harden(
     system = System.of(recipe, changes, offered, resistant=resistant is not None)
     system, time = system.timed(None if time is None else seconds(time), deterministic=deterministic)
     if ablate and not system.after.parts:
-        raise UsageError(f"recipe {system.recipe.name!r} names no parts that could be left out; take --recipe assay")
+        said = "has another trainer than its own, whose parts nobody named" if system.recipe.parts else "names no parts"
+        raise UsageError(f"recipe {system.recipe.name!r} {said}; --ablate is for --recipe assay as it is")
     refuse_fuzzing(system, fuzz_time=fuzz_time, fuzz_cases=fuzz_cases, per_round=per_round)
     subject = subject_of(
         model,

@@ -229,7 +229,7 @@ class Hardened:
         tested: dict[str, Any] = {"before": None, "control": None, "after": None, "test_looks": 0}
         original = self.rounds[0].measured
         return {
-            "met": self.met,
+            "met": self.met if self.requirement.clauses else None,
             "until": str(self.requirement),
             "unreliable": self.unreliable,
             "verdicts": self.verdict_rows(),

@@ -71,16 +71,16 @@ class System:
         return System(chosen, changes, stages, after)
 
     def timed(self, time: float | None, *, deterministic: bool) -> tuple["System", float | None]:
-        """The system with that time given to its trainers, where it only trains and they know one; the time that is
-        left for the rounds to heed.
+        """The system with that time given to its trainers, where it only trains, for a time; the time that is left for
+        the rounds to heed.
         """
         after = self.after
-        if not after.alone or after.control is None or "time" not in after.train.params:
-            return self, time
+        if not after.alone or after.control is None or not after.train.params.get("time"):
+            return self, time  # epochs are what it has, whatever they take
         if time is not None:
             timed = {"time": time}
             control = after.control
-            if "time" in control.params:
+            if control.params.get("time"):
                 control = replace(control, params={**control.params, **timed})
             train = replace(after.train, params={**after.train.params, **timed})
             parts = {name: replace(part, params={**part.params, **timed}) for name, part in after.parts.items()}

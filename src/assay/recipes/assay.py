@@ -3,8 +3,8 @@
 from assay.recipes.recipe import Recipe
 
 # TRADES: right on the clean input, the same around it. In a given time five large steps of the search were worth more
-# than ten small ones, and a large learning rate under averaged weights more than a small one. Epochs are judged by
-# attacks that the training does not use. Ten minutes, where nobody says.
+# than ten small ones, and a large learning rate under averaged weights more than a small one. Models are
+# judged by attacks that the training does not use, epochs by its own. Ten minutes, where nobody says.
 ASSAY = Recipe(
     name="assay",
     summary="Train for as long as there is time: TRADES with a short search, and averaged weights (ours).",

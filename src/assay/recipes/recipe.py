@@ -237,6 +237,8 @@ def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params)
             words[field] = str(value)
     if words["heap"] not in ("all", "last"):
         raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
+    if "train.epochs" in changes and "train.time" not in changes:
+        chosen["train"][1].pop("time", None)  # whoever says how many epochs does not mean the recipe's time
     select, train = (_bound(HARDENING[field], chosen[field], offered) for field in ("select", "train"))
     control = _control(recipe.name, chosen["control"], train, offered, alone=alone)
     return Hardening(select, train, words["suite"], words["heap"], control, alone, _parts(recipe, train, offered))
@@ -246,7 +248,8 @@ def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Param
     """The trainer of the control; a recipe that only trains has one always, since its own can be none."""
     ref, params = chosen
     if ref or alone:
-        return bind("trainer", ref or "plain", params, offered | {n: train.params.get(n) for n in ("epochs", "time")})
+        same = {} if "epochs" in params else {n: train.params.get(n) for n in ("epochs", "time")}
+        return bind("trainer", ref or "plain", params, offered | same)
     if params:
         raise UsageError(f"recipe {name} has no control but its own trainer, without cases; name one: control=plain")
     return None

@@ -384,7 +384,7 @@ def test_trainers_of_the_past_learn_from_no_cases() -> None:
 
 # In time, and without being asked for anything.
 
-TIMED = Recipe(name="timed", summary="Trains.", train=f"plain({TRAINING})", control="plain(lr=1e-4)")
+TIMED = Recipe(name="timed", summary="Trains.", train=f"plain({TRAINING}, time=60)", control="plain(lr=1e-4)")
 
 
 def test_a_recipe_that_only_trains_is_given_the_time() -> None:
@@ -399,6 +399,15 @@ def test_a_recipe_that_only_trains_is_given_the_time() -> None:
     assert again.rounds[1].training == pytest.approx(told.rounds[1].training, abs=0.01)
 
 
+def test_whoever_says_epochs_does_not_mean_the_time() -> None:
+    told = trained(TIMED, changes={"train.epochs": 2, "control.epochs": 3})
+    assert told.rounds[1].epochs == 2
+    assert len(checkpoint.read_meta(told.run / "models/control-001.safetensors")["training"]["log"]) == 3
+    untimed = trained(PLAIN, time="1s", run="u")  # its epochs are what it has
+    assert untimed.rounds[1].epochs == 6
+    assert "time" not in checkpoint.read_meta(untimed.run / "models/round-001.safetensors")["training"]["trainer"]
+
+
 def test_what_fits_in_a_time_does_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
     trained(TIMED, time="0.2s", control=False)
     assert "how many epochs fit in a time depends on the machine" in caplog.text
@@ -410,6 +419,7 @@ def test_where_nothing_is_asked_the_best_is_the_one_that_holds_most() -> None:
     assert told.best == 1
     assert told.verdicts == ()
     assert told.to_json()["until"] == ""
+    assert told.to_json()["met"] is None
     assert harden_tables.closing_lines(told)[-1] == "done after training (the recipe trains once)"
     worse = Recipe(name="worse", summary="Trains.", train="plain(epochs=1, lr=1e-9)")
     assert trained(worse, until="", control=False, run="w").best == 0

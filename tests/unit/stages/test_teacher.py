@@ -14,6 +14,8 @@ from assay.core.losses import boosted, divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.ranks import Ranks
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.teacher import Teacher
 from assay.subjects.bench import Data, Splits, with_validation
@@ -42,8 +44,8 @@ def test_targets_are_those_of_the_averaged_weights_in_evaluation_mode() -> None:
     other = nn.Sequential(nn.Linear(9, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
     other[1].running_mean.fill_(0.3)  # type: ignore[operator]
     before = {name: tensor.clone() for name, tensor in student.state_dict().items()}
-    some = cases(20)
-    soft = Teacher(student, DISTIL, HEAT, 7).soft(some.x, some.y, other.state_dict())
+    some, plan = cases(20), Plan(1, 7, ema=0.9, distil=DISTIL, temperature=HEAT)
+    soft = Teacher(student, plan, Ranks()).soft(some.x, some.y, other.state_dict())
     torch.testing.assert_close(soft, targets(other.eval(), some))
     assert all(torch.equal(tensor, before[name]) for name, tensor in student.state_dict().items())
     assert all(part.training for part in student.modules())
@@ -145,3 +147,11 @@ def test_wrong_labels_are_believed_less() -> None:
         last[distil] = keeper.states[-1].log[-1]
     assert last[0.8]["val_accuracy"] > last[0.0]["val_accuracy"]
     assert last[0.8]["score"] > last[0.0]["score"] + 0.05
+
+
+def test_workers_that_would_each_have_another_teacher_are_refused() -> None:
+    plan, normalised = Plan(1, 7, ema=0.9, distil=DISTIL), nn.Sequential(nn.Linear(9, 4), nn.BatchNorm1d(4))
+    with pytest.raises(UsageError, match="another teacher"):
+        Teacher(normalised, plan, Ranks(0, 2))
+    Teacher(nn.Linear(9, 4), plan, Ranks(0, 2))
+    Teacher(normalised, plan, Ranks())

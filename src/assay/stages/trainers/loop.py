@@ -238,7 +238,7 @@ class _Run:
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
         self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device)
-        self.teacher = Teacher(net, plan.distil, plan.temperature, plan.batch) if plan.distil else None
+        self.teacher = Teacher(net, plan, self.ranks) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
         self.optimiser = optimiser_of(plan, net, fast)

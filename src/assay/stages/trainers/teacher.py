@@ -6,7 +6,10 @@ from torch.func import functional_call
 
 from assay.core import passes
 from assay.core.chunks import Chunks
+from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.ranks import Ranks
 
 
 class Teacher:
@@ -15,9 +18,14 @@ class Teacher:
     Formula: t = (1 − distil) · label + distil · softmax(average(x) / temperature), in the place of the label.
     """
 
-    def __init__(self, net: nn.Module, distil: float, temperature: float, batch: int) -> None:
-        self.net, self.distil, self.temperature = net, distil, temperature
-        self.chunks = Chunks(batch, alone=True)
+    def __init__(self, net: nn.Module, plan: Plan, ranks: Ranks) -> None:
+        if ranks.count > 1 and any(True for _ in net.buffers()):
+            raise UsageError(  # each rank's average has statistics of its own rows
+                "several workers would each learn from another teacher, since the net has statistics of batches; give "
+                "--workers 1, or leave distil out"
+            )
+        self.net, self.distil, self.temperature = net, plan.distil, plan.temperature
+        self.chunks = Chunks(plan.batch, alone=True)
 
     def soft(self, x: Tensor, y: Tensor, average: dict[str, Tensor]) -> Tensor:
         """The probabilities to answer with, (N, K), where the net's averaged weights are these."""

@@ -1,5 +1,6 @@
 """How a training is fitted into its time: how many epochs there are, and how much of the cases each goes through."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +9,12 @@ import torch
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.ranks import Ranks
 
-LEAST = 10  # epochs that a time has room for: where the cases take longer, an epoch goes through a part of them
+LEAST = 10  # epochs whose steps a time has room for: where they take longer, an epoch goes through a part of the cases
+FEW = 4  # epochs in which a learning rate can hardly fall
 PACE = 3  # epochs by whose slowest one the rest is planned
 TIMED = (6, 16)  # steps between which the first epoch is timed: those before make what is made once
+
+told = logging.getLogger("assay")
 
 
 class TimeBox:
@@ -34,6 +38,11 @@ class TimeBox:
         if taken:
             pace = max(taken[1:][-PACE:] or taken)  # the first is the slowest, and no measure for long
             self.epochs = len(log) + max(0, int((self.plan.time - sum(taken)) / max(pace, 1e-9)))
+            if len(log) == 1 and self.epochs < FEW:
+                told.warning(
+                    "the time has room for %d epochs of %.0f s, judging included: too little to train in; give more",
+                    *(self.epochs, pace),
+                )
         return self.epochs if taken else 1
 
     def progress(self, epoch: int, step: int) -> float:
