@@ -96,7 +96,7 @@ def harden(
     A recipe with two models first builds the resistant one from the model that is given (round 1), or takes
     ``resistant``, and hardens that; its control is the resistant model trained as long on what made it so.
 
-    A recipe that finds no cases trains once, for ``time`` where its trainer knows one. Its control is trained by the
+    A recipe that finds no cases trains once, for ``time`` where that is what it has. Its control is trained by the
     recipe's ``control`` on the same inputs, and the test part is looked at beside the original with random noise on the
     weights that training changed. ``history`` is the folder that a recipe such as dare mines, where that is not beside
     the weights. ``call_timeout`` is how long one call of the model may take.
@@ -213,10 +213,10 @@ class _Work:
             self.look.asked(self.judge.told(), control=control)
         try:
             stopped = self._rounds()
-            if parts:
-                without_parts(self.book)
             if look:
                 test = self.look.test(self.judge.told(), control=control, protocol=protocol)
+            if parts:  # last: whoever stops it has the numbers of the test part
+                without_parts(self.book)
         except Stopped:
             stopped = INTERRUPTED
         finally:

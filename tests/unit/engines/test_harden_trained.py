@@ -471,3 +471,19 @@ def test_a_training_is_made_again_without_each_of_its_parts() -> None:
 def test_a_recipe_that_names_no_parts_is_not_ablated() -> None:
     with pytest.raises(UsageError, match="names no parts"):
         trained(ablate=True)
+
+
+def test_one_that_is_stopped_among_its_parts_has_the_numbers_of_the_test_part() -> None:
+    told = trained(PARTED, until="", control=False, ablate=True, progress=Stopping())
+    assert told.interrupted
+    assert told.ablations == ()
+    assert told.to_json()["test_looks"] == 1
+    assert "more rounds" not in report("t").read_text(encoding="utf-8")
+
+
+class Stopping:
+    """Ctrl-C once the first part is left out."""
+
+    def __call__(self, numbers: Mapping[str, Any]) -> None:
+        if numbers["phase"] == "ablate":
+            signal.raise_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ from assay.core.store import Store
 from assay.core.toml import dumps
 from assay.engines.final_look import last_result
 from assay.engines.round_book import round_name
-from assay.engines.stored import identity_of, kind_of
+from assay.engines.stored import identity_of, kind_of, only_trains
 from assay.outputs.report.parts import Commands, Facts, Note, Part, Section
 from assay.outputs.report.shown import Shown
 
@@ -120,7 +120,8 @@ def _harden(run: Store, begin: Mapping[str, Any]) -> Iterator[Row]:
     if _made_by(run).get("verb") == "harden":
         config = ("assay", "harden", "--config", _file(run))
         yield "the same hardening anew, under another name", command(*config, "--run", f"{run.name}-again")
-        yield "go on with more rounds", command(*config, "--run", run.name, "--rounds", "8")
+        if not only_trains(run):
+            yield "go on with more rounds", command(*config, "--run", run.name, "--rounds", "8")
     best = last_result(run).get("best")
     if best is not None:
         weights = run.path / "models" / f"{round_name(int(best))}.safetensors"
