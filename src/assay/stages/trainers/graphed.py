@@ -83,3 +83,7 @@ def load_state(optimiser: torch.optim.Optimizer, told: dict[str, Any]) -> None:
     own = [{key: group[key] for key in _OWN if key in group} for group in optimiser.param_groups]
     groups = [{**group, **mine} for group, mine in zip(told["param_groups"], own, strict=True)]
     optimiser.load_state_dict({**told, "param_groups": groups})
+    for weight, kept in optimiser.state.items():
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape:  # fused steps want them to lie as weights do
+                kept[name] = torch.empty_like(weight).copy_(value)

@@ -43,8 +43,13 @@ def fetch(url: str, md5: str) -> Path:
     return Path(found)
 
 
-def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Splits:
-    """The data set of that name: official test part, official training part less a fixed validation part."""
+def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays], val: int) -> Splits:
+    """The data set of that name: official test part, official training part less ``val`` cases to validate with.
+
+    Of a copy with little in it they are a tenth at most. Fewer of them are some of the usual ones.
+    """
+    if val < 1:
+        raise UsageError(f"val is how many training cases are kept to validate with, at least 1; got {val}")
     file = f"{canonical(name)}.npz"
     given = os.environ.get("ASSAY_DATA")
     for folder in [*([Path(given)] if given else []), cache_folder()]:
@@ -63,9 +68,10 @@ def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays]) -> Sp
         np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]  # its stub reads ** as its one flag
         temporary.replace(path)
     whole = to_data(name, _images(arrays["x_train"]), arrays["y_train"], classes, known=True)
-    train, val = cut(whole, (f"{name}/train", f"{name}/val"), min(VALIDATION, max(1, len(whole) // 10)))
+    kept, told = min(val, max(1, len(whole) // 10)), name if val == VALIDATION else f"{name}(val={val})"
+    train, validation = cut(whole, (f"{told}/train", f"{told}/val"), kept)
     test = to_data(f"{name}/test", _images(arrays["x_test"]), arrays["y_test"], classes, known=True)
-    return Splits(name, train, val, test)
+    return Splits(told, train, validation, test)
 
 
 def _images(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

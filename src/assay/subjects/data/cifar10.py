@@ -15,7 +15,7 @@ _RECORD = 1 + 3 * 32 * 32  # label, then red, green and blue planes
 
 
 @register("data", paper="Krizhevsky 2009")
-def cifar10() -> Splits:
+def cifar10(*, val: int = archive.VALIDATION) -> Splits:
     """Colour pictures of ten things, 32×32: 45000 train, 5000 val, 10000 test."""
     return archive.named(
         "cifar10",
@@ -24,6 +24,7 @@ def cifar10() -> Splits:
         lambda: parse(
             archive.fetch("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
         ),
+        val,
     )
 
 

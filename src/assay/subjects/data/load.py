@@ -11,7 +11,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.registry import bind, names
 from assay.core.remote import address
 from assay.core.remote_files import at_hand, folder_at_hand
-from assay.core.specs import canonical, sliced
+from assay.core.specs import canonical, sliced, step
 from assay.core.units import number
 from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.archive import from_npz
@@ -52,11 +52,11 @@ def _splits(spec: str, view: View | None) -> Splits:
     if address(spec) is not None:
         raise UsageError(f"{spec} is no .npz file; images in folders by class are dir:{spec}")
     name = sliced(spec)[0].partition("/")[0]
-    if name != spec and canonical(name) in map(canonical, names("data")):
+    if name != spec and canonical(name.partition("(")[0]) in map(canonical, names("data")):
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
     if spec and Path(spec).is_dir():
         raise UsageError(f"{spec} is a folder: write dir:{spec}")
-    splits = bind("data", spec, {})()
+    splits = bind("data", *step(spec))()
     if not isinstance(splits, Splits):
         raise UsageError(f"{spec} gives {type(splits).__name__}; a function of data gives assay's Splits")
     return splits

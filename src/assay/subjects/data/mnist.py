@@ -6,7 +6,7 @@ from assay.subjects.data import archive, idx
 
 
 @register("data", paper="LeCun, Cortes, Burges 1998")
-def mnist() -> Splits:
+def mnist(*, val: int = archive.VALIDATION) -> Splits:
     """Handwritten digits, 28×28 grey: 55000 train, 5000 val, 10000 test."""
     return archive.named(
         "mnist",
@@ -20,4 +20,5 @@ def mnist() -> Splits:
                 "y_test": "ec29112dd5afa0611ce80d1b7f02629c",
             },
         ),
+        val,
     )

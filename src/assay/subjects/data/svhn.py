@@ -13,9 +13,9 @@ _MD5 = {"train": "e26dedcc434d2e4c54c9b2d4a06d8373", "test": "eb5a983be6a3154271
 
 
 @register("data", paper="Netzer et al. 2011")
-def svhn() -> Splits:
+def svhn(*, val: int = archive.VALIDATION) -> Splits:
     """Digits of house numbers, 32×32 colour: 68257 train, 5000 val, 26032 test."""
-    return archive.named("svhn", tuple("0123456789"), _fetch)
+    return archive.named("svhn", tuple("0123456789"), _fetch, val)
 
 
 def _fetch() -> archive.Arrays:
