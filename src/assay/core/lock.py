@@ -20,6 +20,10 @@ _BEAT_SECONDS = FOREIGN_SECONDS / 10
 _TOLD_SECONDS = 1.0  # a holder writes its name right after it has the lock
 _SIZE = 256  # one write covers whatever a holder before left: a reader never meets half of each
 
+class InUse(UsageError):
+    """A folder that somebody else is writing to."""
+
+
 _held: set[tuple[int, int]] = set()
 
 
@@ -149,8 +153,8 @@ def _place(handle: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _in_use(folder: Path, who: dict[str, str] | None) -> UsageError:
+def _in_use(folder: Path, who: dict[str, str] | None) -> InUse:
     name = f"process {who['pid']} on {who['host']}" if who else "another process"
-    return UsageError(
+    return InUse(
         f"the run folder {folder} is in use by {name}; wait for it, stop it, or start another run with --fresh"
     )

@@ -93,6 +93,7 @@ def arena(
     A row is a recipe or a trainer, with parameters: ``robot``, ``trades(beta=6)``; the usual ones where none is named,
     and always ``none``, the model as it is. Each is done with the seeds 0, 1, … and kept in a file in ``out``: rows
     that are there are not done again, a call that was stopped goes on, and rows of another protocol are refused.
+    Calls in several processes with one ``out`` share the rows among them.
     Columns are attacks and suites on the first ``cases`` of the test part, see docs/arena.md.
 
     With no ``data``, ``model`` is the folder of an arena, or a file with its JSON, which is only read.
@@ -109,7 +110,8 @@ def arena(
     contest = Contest(model, data, eps, norm, *_spending(time, passes), val_cases, how)
     original, test, found = _settled(contest, columns, cases)
     folder, protocol = Folder(Path(out)), _protocol(contest, original, test, found)
-    with folder.opened(protocol), runs_in(folder.path / RUNS):
+    folder.open(protocol)
+    with runs_in(folder.path / RUNS):
         work = _Work(contest, folder, protocol, original, test, found, progress or (lambda _: None))
         for seed in range(seeds):
             for row in chosen:
@@ -178,18 +180,24 @@ class _Work:
     progress: Progress
 
     def row(self, row: Row, seed: int, *, asked: bool) -> None:
-        """One row with one seed, unless it is there; where it cannot be run that is kept, and raised if ``asked``."""
-        if self.folder.finished(row.slug, seed) is not None:
-            return
-        try:
-            self._do(row, seed)
-        except Interrupted:
-            raise
-        except AssayError as error:
-            self.folder.leave_out(row.slug, seed, row.text, str(error))
-            if asked:
+        """One row with one seed, unless it is there or another process makes it; where it cannot be run that is kept,
+        and raised if ``asked``.
+        """
+        with self.folder.claimed(row.slug, seed) as ours:
+            if not ours:
+                log.warning("row %s, seed %d, is being made by another process; it is left to that", row.text, seed)
+                return
+            if self.folder.finished(row.slug, seed) is not None:
+                return
+            try:
+                self._do(row, seed)
+            except Interrupted:
                 raise
-            log.warning("row %s is not run: %s", row.text, error)
+            except AssayError as error:
+                self.folder.leave_out(row.slug, seed, row.text, str(error))
+                if asked:
+                    raise
+                log.warning("row %s is not run: %s", row.text, error)
 
     def _do(self, row: Row, seed: int) -> None:
         state = self.folder.state(row.slug, seed)

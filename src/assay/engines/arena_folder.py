@@ -2,22 +2,24 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.core.errors import UsageError
 from assay.core.files import make_folder, write_atomic
-from assay.core.lock import folder_lock
+from assay.core.lock import InUse, folder_lock
 from assay.core.sealed import json_of, sealed_json
 
 log = logging.getLogger("assay")
 
 FORMAT = 1
-ROWS, STATE, RUNS, NOT_RUN = "rows", "state", "runs", "not-run"
+ROWS, STATE, RUNS, NOT_RUN, CLAIMS = "rows", "state", "runs", "not-run", "claims"
 PROTOCOL = "arena.json"
+SETTLED = 10.0  # seconds to wait for others who begin at the same time
 _FREE = ("versions",)  # told in the protocol, and no reason to keep numbers apart
 
 
@@ -27,15 +29,34 @@ class Folder:
 
     path: Path
 
-    @contextmanager
-    def opened(self, protocol: Mapping[str, Any]) -> Iterator[None]:
-        """For writing, by one process at a time; rows of another protocol are refused."""
+    def open(self, protocol: Mapping[str, Any]) -> None:
+        """For rows of this protocol, here and in other processes; those of another one are refused."""
         make_folder(self.path)
-        with folder_lock(self.path):
-            self._settle(protocol)
-            for name in (ROWS, STATE, RUNS, NOT_RUN):
-                make_folder(self.path / name)
-            yield
+        until = time.monotonic() + SETTLED
+        while True:
+            try:
+                with folder_lock(self.path):
+                    self._settle(protocol)
+                    for name in (ROWS, STATE, RUNS, NOT_RUN, CLAIMS):
+                        make_folder(self.path / name)
+                return
+            except InUse:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+
+    @contextmanager
+    def claimed(self, slug: str, seed: int) -> Iterator[bool]:
+        """Whether a row is for this process to make: not where another one is at it, for as long as the block lasts."""
+        place = self.path / CLAIMS / f"{slug}-seed-{seed}"
+        make_folder(place)
+        with ExitStack() as held:
+            try:
+                held.enter_context(folder_lock(place))
+            except InUse:
+                yield False
+            else:
+                yield True
 
     def _settle(self, protocol: Mapping[str, Any]) -> None:
         known = self._read(self.path / PROTOCOL)

@@ -239,6 +239,8 @@ def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params)
         raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
     if "train.epochs" in changes and "train.time" not in changes:
         chosen["train"][1].pop("time", None)  # whoever says how many epochs does not mean the recipe's time
+    else:
+        offered = _time_of(recipe, chosen["train"][1]) | offered
     select, train = (_bound(HARDENING[field], chosen[field], offered) for field in ("select", "train"))
     control = _control(recipe.name, chosen["control"], train, offered, alone=alone)
     return Hardening(select, train, words["suite"], words["heap"], control, alone, _parts(recipe, train, offered))
@@ -253,6 +255,12 @@ def _control(name: str, chosen: tuple[Any, Params], train: Bound, offered: Param
     if params:
         raise UsageError(f"recipe {name} has no control but its own trainer, without cases; name one: control=plain")
     return None
+
+
+def _time_of(recipe: Recipe, given: Params) -> Params:
+    """The time that a recipe trains for, which is also that of another trainer in place of its own."""
+    time = maybe(recipe.train)[1].get("time")
+    return {} if time is None or "epochs" in given else {"time": time}
 
 
 def _parts(recipe: Recipe, train: Bound, offered: Params) -> dict[str, Bound]:

@@ -4,6 +4,8 @@ import copy
 import json
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from assay.core.registry import register
 from assay.engines import arena as engine
 from assay.engines.arena import Arena
 from assay.engines.arena_columns import unpacked
+from assay.engines.arena_folder import Folder
 from assay.engines.evaluate import evaluate as run_evaluation
 from assay.outputs.arena_tables import arena_markdown, not_run
 from assay.stages.trainers.loop import Watch
@@ -257,3 +260,24 @@ def test_what_is_no_arena_is_told(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "--data mnist" in capsys.readouterr().err
     (tmp_path / "x.json").write_text("[]")
     assert run(["arena", "x.json"]) == 4
+
+
+def test_a_row_that_another_process_makes_is_left_to_it(tiny: str, caplog: pytest.LogCaptureFixture) -> None:
+    first = arena(tiny, "spoils")
+    with Folder(Path(first.place)).claimed("plain", 0) as ours:
+        assert ours
+        told = arena(tiny, "plain", "plain(epochs=1)")
+    assert {row["row"] for row in told.rows} == {"none", "spoils", "plain(epochs=1)"}
+    assert "row plain, seed 0, is being made by another process" in caplog.text
+    assert {row["row"] for row in arena(tiny, "plain").rows} == {"none", "spoils", "plain(epochs=1)", "plain"}
+
+
+def test_processes_share_the_rows(tiny: str) -> None:
+    """Each row is made once, whoever makes it."""
+    words = ["arena", tiny, "--data", "digits", "--eps", "0.1", "--time", "0.5s", "--columns", COLUMNS, "--cases", "60"]
+    words += ["--val-cases", "10", "--out", "a", "--quiet", "--row", "plain", "--row", "noise(rounds=1)", "--json"]
+    both = [subprocess.Popen([sys.executable, "-m", "assay", *words], stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait(120) for process in both] == [0, 0]
+    rows = Arena.read("a").rows
+    assert sorted(row["row"] for row in rows) == ["noise(rounds=1)", "none", "plain"]
+    assert len(list(Path("a/runs").iterdir())) == 2

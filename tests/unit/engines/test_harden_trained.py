@@ -399,6 +399,14 @@ def test_a_recipe_that_only_trains_is_given_the_time() -> None:
     assert again.rounds[1].training == pytest.approx(told.rounds[1].training, abs=0.01)
 
 
+def test_another_trainer_has_the_time_of_the_recipe() -> None:
+    told = trained(TIMED, time="0.5s", changes={"train": "fast(batch=50)"}, deterministic=False, control=False)
+    facts = checkpoint.read_meta(told.run / "models/round-001.safetensors")["training"]
+    assert facts["trainer"].startswith("fast(")
+    assert "time=0.5" in facts["trainer"]
+    assert "time" not in hardening("assay", {"train": "fast(epochs=3)"}, {"eps": 0.1}).train.text
+
+
 def test_whoever_says_epochs_does_not_mean_the_time() -> None:
     told = trained(TIMED, changes={"train.epochs": 2, "control.epochs": 3})
     assert told.rounds[1].epochs == 2

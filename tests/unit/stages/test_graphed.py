@@ -10,7 +10,7 @@ from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.stages.trainers import graphed
 from assay.stages.trainers.loop import State, Unwatched, fit
-from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.plan import Plan, optimiser_of
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -109,3 +109,24 @@ def test_the_graph_learns_what_the_plain_step_learns(optimiser: str, monkeypatch
         made.append(fit(net().cuda(), cases(300), cases(20), plan, rng=Stream(0), watch=Kept()))
     for one, other in zip(made[0].state_dict().values(), made[1].state_dict().values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_what_an_optimiser_kept_lies_as_its_weights_do(optimiser: str) -> None:
+    """Fused steps on a GPU refuse others, and a state from the disk lies in the usual order."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    first, again = (optimiser_of(Plan(1, optimiser=optimiser), conv, fast=False) for _ in range(2))
+    conv(torch.rand(2, 3, 5, 5, generator=torch.Generator().manual_seed(0))).sum().backward()
+    first.step()
+    told = graphed.state_of(first)
+    for kept in told["state"].values():
+        kept |= {name: value.contiguous() for name, value in kept.items() if isinstance(value, Tensor)}
+    graphed.load_state(again, told)
+    before, after = (optimiser.state[conv.weight] for optimiser in (first, again))
+    like = [name for name, value in after.items() if isinstance(value, Tensor) and value.shape == conv.weight.shape]
+    assert like
+    for name in like:
+        assert after[name].stride() == conv.weight.stride()
+        assert torch.equal(after[name], before[name])

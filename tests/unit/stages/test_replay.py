@@ -17,6 +17,7 @@ from assay.stages.trainers.fuzzed import Fuzzing
 from assay.stages.trainers.loop import Moment, Unwatched
 from assay.stages.trainers.replay import Fresh
 from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.time_box import TimeBox
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import attacks_in
 from assay.subjects.sources.module import ModuleTarget
@@ -43,7 +44,8 @@ def test_the_first_case_of_another_class_is_kept_by_hand() -> None:
     """Steps of 0.1 down: 0.55 is wrong after one, 0.65 after two, 0.75 never in two; 0.3 is wrong from the start."""
     x = torch.tensor([[0.55], [0.75], [0.3], [0.65]])
     some = Cases(x, torch.ones(4, dtype=torch.int64), torch.tensor([9, 9, 9, 9]))
-    found = fuzzing("ascend(lr=0.1, low=1, high=1, scale=rms)", "-true_prob", 2).found(edge(), some, Stream(0))
+    fuzz = fuzzing("ascend(lr=0.1, low=1, high=1, scale=rms)", "-true_prob", 2)
+    found = fuzz.found(edge(), some, torch.arange(4), Stream(0))
     order = found.origin.argsort()
     assert found.origin[order].tolist() == [0, 3], "rows, not the origins of the cases"
     assert found.x[order].flatten().tolist() == pytest.approx([0.45, 0.45], abs=1e-3)
@@ -54,18 +56,18 @@ def test_the_first_case_of_another_class_is_kept_by_hand() -> None:
 def test_weights_of_an_objective_count() -> None:
     some = Cases(torch.tensor([[0.55]]), torch.tensor([1]), torch.tensor([0]))
     down = "ascend(lr=0.1, low=1, high=1, scale=rms)"
-    assert len(fuzzing(down, "9 * true_prob, zol", 3).found(edge(), some, Stream(0))) == 0
-    assert len(fuzzing(down, "true_prob, 9 * zol", 3).found(edge(), some, Stream(0))) == 1
+    assert len(fuzzing(down, "9 * true_prob, zol", 3).found(edge(), some, torch.arange(len(some)), Stream(0))) == 0
+    assert len(fuzzing(down, "true_prob, 9 * zol", 3).found(edge(), some, torch.arange(len(some)), Stream(0))) == 1
 
 
 def test_without_an_objective_every_try_begins_at_the_input() -> None:
     """Else 40 tries would walk out of the ball."""
     some = Cases(torch.full((300, 1), 0.55), torch.ones(300, dtype=torch.int64), torch.arange(300))
-    found = fuzzing("noise", "", 40, eps=0.06).found(edge(), some, Stream(0))
+    found = fuzzing("noise", "", 40, eps=0.06).found(edge(), some, torch.arange(len(some)), Stream(0))
     assert len(found) > 290
     assert float((found.x - 0.55).abs().amax()) <= 0.06 + 1e-6
     far = Cases(torch.full((300, 1), 0.6), some.y, some.origin)
-    assert len(fuzzing("noise", "", 40, eps=0.06).found(edge(), far, Stream(0))) == 0
+    assert len(fuzzing("noise", "", 40, eps=0.06).found(edge(), far, torch.arange(len(far)), Stream(0))) == 0
 
 
 def test_what_has_something_to_fit_is_refused() -> None:
@@ -77,7 +79,7 @@ def test_what_has_something_to_fit_is_refused() -> None:
         fuzzing("ascend", "fool", 1)
     some = Cases(torch.full((1, 1), 0.55), torch.tensor([1]), torch.tensor([0]))
     with pytest.raises(UsageError, match="climbs the recipe's objective"):
-        fuzzing("ascend", "", 1).found(edge(), some, Stream(0))
+        fuzzing("ascend", "", 1).found(edge(), some, torch.arange(len(some)), Stream(0))
 
 
 @pytest.mark.parametrize(("share", "replaced"), [(0.5, [1, 3, 5]), (1 / 3, [1, 3]), (1.0, [1, 3, 5])])
@@ -105,21 +107,23 @@ def test_the_rest_is_attacked_where_an_attack_is_named() -> None:
 
 
 def test_cases_are_made_anew_against_the_net_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Tensor] = []
+    asked: list[tuple[Tensor, Tensor]] = []
     found = Fuzzing.found
 
-    def watched(self: Fuzzing, net: nn.Module, some: Cases, rng: Stream) -> Cases:
-        asked.append(next(net.parameters()).detach().clone())
-        return found(self, net, some, rng)
+    def watched(self: Fuzzing, net: nn.Module, some: Cases, which: Tensor, rng: Stream) -> Cases:
+        asked.append((next(net.parameters()).detach().clone(), which))
+        return found(self, net, some, which, rng)
 
     monkeypatch.setattr(Fuzzing, "found", watched)
     keeper, start = StateKeeper(), net()
     bind("trainer", "replay", {"epochs": 5, "batch": 100, "lr": 0.02, "eps": 0.1, "every": 2})(
         start, splits(), None, rng=Stream(0), watch=keeper
     )
-    assert len(asked) == 3, "before the first epoch, the third and the fifth"
     after = [next(start.parameters()).detach(), *(state.weights["0.weight"] for state in keeper.states)]
-    assert all(torch.equal(mine, after[epoch]) for mine, epoch in zip(asked, (0, 2, 4), strict=True))
+    for epoch in (0, 2, 4):
+        met = torch.cat([which for mine, which in asked if torch.equal(mine, after[epoch])])
+        assert met.sort().values.tolist() == list(range(len(splits().part("train")))), "each input once in a period"
+    assert sum(len(which) for _, which in asked) == 3 * len(splits().part("train"))
     told = [row["fresh"] for row in keeper.states[-1].log]
     assert told[0] == told[1]
     assert told[2] == told[3] > 0
@@ -179,3 +183,20 @@ def test_which_attacks_a_training_has_seen() -> None:
         ("pgd", {"norm": "l2", "eps": 0.5}),
     ]
     assert attacks_in({"attack": "", "mutate": 'attacked(attack="fgsm(eps=0.1)")'}) == [("fgsm", {"eps": 0.1})]
+
+
+def test_a_short_time_makes_cases_of_what_it_meets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of part of the inputs, as a time box makes them."""
+    monkeypatch.setattr(TimeBox, "begin", lambda self, log: setattr(self, "steps", 2) or 3)
+    keeper = StateKeeper()
+    bind("trainer", "replay", {"batch": 10, "lr": 0.02, "eps": 0.1, "every": 2})(
+        net(), splits(), None, rng=Stream(0), watch=keeper
+    )
+    known = [int((state.memory[".known"] > 0).sum()) for state in keeper.states]
+    assert known[0] == known[2] == 20 < known[1] <= 40, "a period, its second epoch, a new period"
+    whole, rest = keeper.states[-1], StateKeeper(keeper.states[0])
+    bind("trainer", "replay", {"batch": 10, "lr": 0.02, "eps": 0.1, "every": 2})(
+        net(), splits(), None, rng=Stream(0), watch=rest
+    )
+    for row, same in zip(whole.log, rest.states[-1].log, strict=True):
+        assert row | {"seconds": 0} == same | {"seconds": 0}, "with the same passes and cases"

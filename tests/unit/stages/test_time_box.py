@@ -16,7 +16,7 @@ from assay.core.registry import bind
 from assay.core.specs import step
 from assay.engines.train import train
 from assay.stages.trainers import graphed
-from assay.stages.trainers.loop import Moment, State, Unwatched, fit
+from assay.stages.trainers.loop import Moment, State, Unwatched, accuracy, fit
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.ranks import Ranks
 from assay.stages.trainers.time_box import TimeBox
@@ -106,6 +106,21 @@ def test_where_cases_take_too_long_an_epoch_goes_through_a_part(monkeypatch: pyt
     assert later.moments == ticking.moments[200:]
     for one, other in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_judging_takes_of_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as ten steps, where ten epochs may have forty each."""
+    ticking = Ticking(monkeypatch)
+
+    def judge(net: nn.Module, val: Cases) -> dict[str, float]:
+        ticking.now += 10
+        return accuracy(net, val)
+
+    plan = Plan(1, 2, 0.1, time=400.0)
+    fit(net(), cases(800), cases(20), plan, rng=Stream(0), watch=ticking, batch=ticking.asked, judge=judge)
+    assert [row["steps"] for row in ticking.log] == [30] * 10
+    assert ticking.now == 400
+    assert ticking.moments[16:] == pytest.approx([step / 300 for step in range(16, 300)])
 
 
 def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

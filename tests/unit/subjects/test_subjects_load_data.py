@@ -154,3 +154,24 @@ def test_where_a_whole_set_is_needed_a_part_is_refused(spec: str) -> None:
     with pytest.raises(UsageError) as told:
         load_splits(spec)
     assert str(told.value) == f"this takes a whole data set, not a part of it: write digits, not {spec}"
+
+
+def test_how_many_cases_validate_may_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(100, dtype=np.uint8).reshape(100, 1, 1).repeat(2, 1).repeat(5, 2)
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=np.zeros(100, np.uint8), x_test=x[:2], y_test=[0, 0])
+    monkeypatch.setenv("ASSAY_DATA", str(tmp_path))
+    usual, fewer = load_splits("mnist"), load_splits("mnist(val=4)")
+    assert [len(fewer.part(part)) for part in ("train", "val", "test")] == [96, 4, 2]
+    assert fewer.part("val").name == "mnist(val=4)/val"
+    assert fewer.part("test").fingerprint() == usual.part("test").fingerprint()
+    own, all_ = ({image.sum().item() for image in splits.part("val").cases.x} for splits in (fewer, usual))
+    assert own < all_, "they are some of the usual ones"
+    assert load_data("mnist(val=4)/val[1:]").cases.origin.tolist() == [1, 2, 3]
+    for spec, words in (
+        ("mnist(val=0)", "val is how many training cases are kept to validate with, at least 1; got 0"),
+        ("mnist(vall=4)", "data 'mnist' has no parameter 'vall'; did you mean 'val'?"),
+        ("mnist(val=4)/test", "write mnist(val=4), not mnist(val=4)/test"),
+    ):
+        with pytest.raises(UsageError) as told:
+            load_splits(spec)
+        assert words in str(told.value)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from assay.core.cases import Cases, InputSpec, check_made, inside
 from assay.core.errors import UsageError
@@ -53,11 +53,11 @@ class Fuzzing:
             require(target, score.entry.needs, f"score {score.entry.name!r}")
         return Fuzzing(make, Look(scores, {text: weight for weight, text in parts}), steps, target.spec)
 
-    def found(self, net: nn.Module, cases: Cases, rng: Stream) -> Cases:
-        """The first case of each input that is of another class, where there is one; ``origin`` is its row."""
-        target, each = ModuleTarget(net, self.spec), torch.arange(len(cases), device=cases.x.device)
+    def found(self, net: nn.Module, cases: Cases, which: Tensor, rng: Stream) -> Cases:
+        """The first case of each of these rows that is of another class, where there is one; ``origin`` is its row."""
+        target = ModuleTarget(net, self.spec)
         with target.ready():
-            parts = [Cases(cases.x[rows], cases.y[rows], rows) for rows in each.split(BLOCK)]
+            parts = [Cases(cases.x[rows], cases.y[rows], rows) for rows in which.split(BLOCK)]
             return Cases.cat([self._found(Bench(target), part, rng) for part in parts])
 
     def _found(self, bench: Bench, seeds: Cases, rng: Stream) -> Cases:

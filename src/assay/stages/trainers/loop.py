@@ -146,7 +146,8 @@ def fit(
     train, val = train.to(device), val.to(device)
     if halved(device) and train.x.dim() == 4:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
-    run = _Run(net, train, plan, rng, watch, batch, task)
+    attacked = 0 if judge is None else min(len(val), VALIDATED)
+    run = _Run(net, train, plan, rng, watch, batch, task, attacked)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
@@ -232,12 +233,13 @@ class _Run:
         watch: Watch,
         batch: Batch | None,
         task: Task | None,
+        attacked: int,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
-        self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device)
+        self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device, attacked / plan.batch)
         self.teacher = Teacher(net, plan, self.ranks) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)

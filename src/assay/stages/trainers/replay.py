@@ -1,6 +1,7 @@
 """Replay: training on fuzz cases that are made anew as the net changes."""
 
-import logging
+import copy
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,11 @@ from assay.stages.trainers.loop import Judge, Moment, Task, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import SURE, Searches
-from assay.stages.trainers.swapped import Swapped
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 
-log = logging.getLogger("assay")
+KNOWN = ".known"  # beside the weights in the memory of a training; no weight has such a name
+NO_CASE, CASE = 1, 2  # what came of an input
 
 
 @register("trainer", needs=("train",))
@@ -57,8 +58,8 @@ def replay(
 ) -> nn.Module:
     """Fuzz cases of the training inputs, made anew against the net every few epochs, are a share of each batch.
 
-    Every ``every`` epochs the mutator goes up to ``steps`` steps from each training input that the net gets right, up
-    the ``objective`` where there is one, and its first case of another class is kept. A ``share`` of each batch, inputs
+    In periods of ``every`` epochs the mutator goes up to ``steps`` steps from each training input that the net gets right, up
+    the ``objective`` where there is one, and its first case of another class is kept for the period. A ``share`` of each batch, inputs
     that have a case before others, is replaced by their cases; what is left is attacked where an ``attack`` is named.
     The best epoch is that of the highest accuracy under the attack, PGD-10 where none is named.
     """
@@ -90,43 +91,57 @@ def replay(
 class Fresh:
     """The cases of the epochs at hand, and the batches that they are part of.
 
-    They are made when a period begins; its net is the memory of a training, which makes them again where it goes on in
-    the middle. That is smaller than they are, and cases of another net would be other cases.
+    They are made against the net with which a period begins, each when its input is first met: a training for a time
+    may not meet all of them. That net is the memory of a training, which makes them again where it goes on in the
+    middle: it is smaller than they are, and cases of another net would be other cases.
     """
 
     def __init__(self, fuzzing: Fuzzing, rest: Searches | None, every: int, share: float, rng: Stream) -> None:
         if every < 1 or not 0 < share <= 1:
             raise UsageError(f"every counts epochs from 1 and share is in (0, 1], got {every} and {share}")
         self.fuzzing, self.rest, self.every, self.share, self.rng = fuzzing, rest, every, share, rng
-        self.cases: Cases | None = None
-        self.place = torch.empty(0)  # of each training input among the cases, -1 where it has none
+        self.net: nn.Module | None = None  # with which the period began
+        self.first = 0
+        self.known = self.here = torch.empty(0)  # what came of each input in the period, and what is at hand of it
+        self.train, self.made = Cases.of(torch.empty(0, 1), torch.empty(0, dtype=torch.int64)), torch.empty(0)
 
     def begin(self, net: nn.Module, train: Cases, epoch: int, memory: dict[str, Tensor]) -> dict[str, Tensor]:
-        first = epoch - epoch % self.every
-        if epoch == first:
+        """The net of the period and what is known of its cases, to be handed in again when the next epoch begins."""
+        self.first = epoch - epoch % self.every
+        if epoch == self.first:
             memory = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
-            self._make(net, train, first)
-        elif self.cases is None:
-            with Swapped(net, memory), passes.uncounted():  # they were counted when they were made first
-                self._make(net, train, first)
-        return memory
+            self._start(net, train, memory, torch.zeros_like(train.y, dtype=torch.int8))
+        elif self.net is None:  # a training that goes on
+            self._start(net, train, memory, memory[KNOWN].to(train.y.device))
+        return {**memory, KNOWN: self.known}  # which the epoch goes on writing: it is kept when that is over
 
-    def _make(self, net: nn.Module, train: Cases, epoch: int) -> None:
-        self.cases = self.fuzzing.found(net, train, self.rng.at("fresh", epoch))
-        log.info("replay: %d cases from %d inputs, against the net after epoch %d", len(self.cases), len(train), epoch)
-        self.place = torch.full_like(train.y, -1)
-        self.place[self.cases.origin] = torch.arange(len(self.cases), device=train.y.device)
+    def _start(self, net: nn.Module, train: Cases, memory: dict[str, Tensor], known: Tensor) -> None:
+        self.net = copy.deepcopy(net)
+        self.net.load_state_dict({name: tensor for name, tensor in memory.items() if name != KNOWN})
+        self.train, self.made = train, torch.empty_like(train.x)
+        self.known, self.here = known, torch.zeros_like(known)
+
+    def _make(self, ids: Tensor) -> None:
+        """The cases of these inputs, where they were not made yet."""
+        assert self.net is not None  # given when the epoch began
+        new = ids[self.here[ids] == 0]
+        again = self.known[new] > 0  # made before the training was stopped, and counted then
+        for rows, counting in ((new[~again], nullcontext()), (new[again], passes.uncounted())):
+            if len(rows):
+                with counting:
+                    cases = self.fuzzing.found(self.net, self.train, rows, self.rng.at("fresh", self.first))
+                self.here[rows], self.here[cases.origin] = NO_CASE, CASE
+                self.made[cases.origin] = cases.x
+                self.known[rows] = self.here[rows]
 
     def batch(self, net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
         """The batch with cases in the place of a share of its inputs, those that have one first."""
-        assert self.cases is not None  # made when the epoch began
-        place, made = self.place[ids], x.clone()
-        mine, others = (place < 0).int().argsort(stable=True).tensor_split([round(len(x) * self.share)])
+        self._make(ids)
+        has, made = self.here[ids] == CASE, x.clone()
+        mine, others = (~has).int().argsort(stable=True).tensor_split([round(len(x) * self.share)])
         if self.rest is not None and len(others):
             made[others] = self.rest.made(net, x[others], y[others], ids[others], at.rng)
-        if len(self.cases):
-            theirs = self.cases.x[place[mine].clamp_min(0)]
-            made[mine] = torch.where(column(place[mine] >= 0, x), theirs, x[mine])
+        made[mine] = torch.where(column(has[mine], x), self.made[ids[mine]], x[mine])
         return (made,)
 
     def judge(self, attacks: Searches) -> Judge:
@@ -135,4 +150,4 @@ class Fresh:
         Not by the fuzzing itself: nets with flat slopes, such as one hardly trained, withstand that and no attack.
         """
         judged = attacks.judge(self.rng)
-        return lambda net, val: {**judged(net, val), "fresh": 0 if self.cases is None else len(self.cases)}
+        return lambda net, val: {**judged(net, val), "fresh": int((self.known == CASE).sum())}

@@ -21,12 +21,13 @@ class TimeBox:
     """The epochs of a plan, ``steps`` of the optimiser each; without a time they are as many as it says.
 
     All that is decided goes by the log, which a training that goes on has too. Only the first epoch, which has no log,
-    goes by the clock; until it is timed there is no end in sight.
+    goes by the clock; until it is timed there is no end in sight. ``judging`` says how many steps it takes to judge
+    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from.
     """
 
-    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device) -> None:
+    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0) -> None:
         self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
-        self.steps, self.epochs = steps, plan.epochs
+        self.steps, self.epochs, self.judging = steps, plan.epochs, judging
         self._began: float | None = None
 
     def begin(self, log: Sequence[Mapping[str, float]]) -> int:
@@ -62,8 +63,9 @@ class TimeBox:
             return 0.0
         if step == TIMED[1] and self._began is not None:
             each = self.ranks.told(self._each)
-            self.steps = max(step + 1, min(self.whole, int(self.plan.time / LEAST / each)))
-            self.epochs = max(1, int(self.plan.time / (self.steps * each)))
+            room = self.plan.time / each  # for so many steps
+            self.steps = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
+            self.epochs = max(1, int(room / (self.steps + self.judging)))
         return step / self.steps / self.epochs
 
     def _each(self) -> float:

@@ -56,7 +56,7 @@ def _splits(spec: str, view: View | None) -> Splits:
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
     if spec and Path(spec).is_dir():
         raise UsageError(f"{spec} is a folder: write dir:{spec}")
-    splits = bind("data", *step(spec))()
+    splits = bind("data", *(step(spec) if spec else (spec, {})))()
     if not isinstance(splits, Splits):
         raise UsageError(f"{spec} gives {type(splits).__name__}; a function of data gives assay's Splits")
     return splits
