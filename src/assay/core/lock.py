@@ -20,6 +20,7 @@ _BEAT_SECONDS = FOREIGN_SECONDS / 10
 _TOLD_SECONDS = 1.0  # a holder writes its name right after it has the lock
 _SIZE = 256  # one write covers whatever a holder before left: a reader never meets half of each
 
+
 class InUse(UsageError):
     """A folder that somebody else is writing to."""
 

@@ -187,7 +187,12 @@ def test_which_attacks_a_training_has_seen() -> None:
 
 def test_a_short_time_makes_cases_of_what_it_meets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs of part of the inputs, as a time box makes them."""
-    monkeypatch.setattr(TimeBox, "begin", lambda self, log: setattr(self, "steps", 2) or 3)
+
+    def three_of_two_steps(box: TimeBox, log: object) -> int:
+        box.steps = 2
+        return 3
+
+    monkeypatch.setattr(TimeBox, "begin", three_of_two_steps)
     keeper = StateKeeper()
     bind("trainer", "replay", {"batch": 10, "lr": 0.02, "eps": 0.1, "every": 2})(
         net(), splits(), None, rng=Stream(0), watch=keeper

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.cases import InputSpec
-from assay.core.randomness import Stream
+from assay.core.randomness import Rows, Stream
+from assay.core.registry import Bound
+from assay.stages.trainers.recorded import Recorded
 from assay.subjects.replayed import Replayed, replayable
 from assay.subjects.sources.folded import Folding, alike, folding_of
 from assay.subjects.sources.module import ModuleTarget
+from assay.subjects.target import Target
 
 log = logging.getLogger("assay")
 
@@ -30,6 +33,7 @@ class Inner:
         self._here: Stream | None = None
         self._itself: ModuleTarget | None = None
         self._faster: ModuleTarget | None = None
+        self._recorded = Recorded()
 
     def of(self, net: nn.Module, x: Tensor, here: Stream) -> ModuleTarget:
         """The net as a target, for inputs like these; ``here`` is where in the training it is asked.
@@ -38,7 +42,7 @@ class Inner:
         from there does the same.
         """
         if net is not self._net or self._itself is None:
-            self._net, self.folding = net, folding_of(net)
+            self._net, self.folding, self._recorded = net, folding_of(net), Recorded()
             self._itself = self._target(net)
             self._faster = None if self.folding is None else self._target(self.folding.module)
         if self.folding is None or self._faster is None:
@@ -54,6 +58,11 @@ class Inner:
             self.trusted = False
             return self._itself
         return self._faster
+
+    def made(self, search: Bound, target: Target, x: Tensor, aims: Tensor, rng: Rows) -> Tensor:
+        """What a search makes of a batch against a target that ``of`` gave."""
+        assert isinstance(target, ModuleTarget)
+        return self._recorded(search, target, x, aims, rng.key)
 
     def _target(self, net: nn.Module) -> ModuleTarget:
         device = next((p.device for p in net.parameters()), torch.device("cpu"))

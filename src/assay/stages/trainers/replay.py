@@ -58,10 +58,11 @@ def replay(
 ) -> nn.Module:
     """Fuzz cases of the training inputs, made anew against the net every few epochs, are a share of each batch.
 
-    In periods of ``every`` epochs the mutator goes up to ``steps`` steps from each training input that the net gets right, up
-    the ``objective`` where there is one, and its first case of another class is kept for the period. A ``share`` of each batch, inputs
-    that have a case before others, is replaced by their cases; what is left is attacked where an ``attack`` is named.
-    The best epoch is that of the highest accuracy under the attack, PGD-10 where none is named.
+    In periods of ``every`` epochs the mutator goes up to ``steps`` steps from each training input that the net with
+    which the period began gets right, up the ``objective`` where there is one; its first case of another class is kept
+    for the period. A ``share`` of each batch, inputs that have a case before others, is replaced by their cases; what
+    is left is attacked where an ``attack`` is named. The best epoch is that of the highest accuracy under the attack,
+    PGD-10 where none is named.
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,

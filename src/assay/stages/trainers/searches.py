@@ -92,8 +92,7 @@ class Searches:
 
     def _by(self, place: int, target: Target, x: Tensor, aims: Tensor, ids: Tensor, rng: Stream) -> Tensor:
         def work(x: Tensor, aims: Tensor, ids: Tensor) -> Tensor:
-            some: Tensor = self.all[place](target, x, aims, rng=rng.rows(ids))
-            return some
+            return self.inner.made(self.all[place], target, x, aims, rng.rows(ids))
 
         return self.chunks.map(work, x, aims, ids)
 

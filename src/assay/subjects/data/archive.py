@@ -43,7 +43,7 @@ def fetch(url: str, md5: str) -> Path:
     return Path(found)
 
 
-def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays], val: int) -> Splits:
+def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays], val: int = VALIDATION) -> Splits:
     """The data set of that name: official test part, official training part less ``val`` cases to validate with.
 
     Of a copy with little in it they are a tenth at most. Fewer of them are some of the usual ones.

@@ -1,0 +1,116 @@
+"""Searches that a GPU replays whole: which can be, and the same cases, passes and trainings as without."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core import passes
+from assay.core.cases import Cases, InputSpec
+from assay.core.randomness import Rows, Stream
+from assay.core.registry import Bound, bind
+from assay.core.specs import step
+from assay.stages.trainers import recorded
+from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.recorded import Recorded, fixed
+from assay.subjects.bench import Data, Splits
+from assay.subjects.sources.module import ModuleTarget
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+PARTS = {"train": slice(0, 500), "val": slice(500, 550), "test": slice(550, 600)}
+SPEC = InputSpec((1, 6, 6), (0.0, 1.0), ("a", "b", "c"))
+
+
+def attack(text: str) -> Bound:
+    name, params = step(text)
+    return bind("attack", name, params, {"eps": 0.1, "norm": "linf"})
+
+
+def net(device: str = "cpu") -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).to(device)
+
+
+def batch(turn: int, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(turn)
+    x, y = torch.rand(32, 1, 6, 6, generator=rng), torch.randint(3, (32,), generator=rng)
+    return x.to(device), y.to(device), Stream(turn).rows(torch.arange(32)).key.to(device)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fixed"),
+    [
+        ("pgd(steps=3, early_stop=false)", True),
+        ("pgd(steps=3, early_stop=false, norm=l2)", True),
+        ("fgsm(early_stop=false)", True),
+        ("pgd(steps=3)", False),
+        ("pgd(steps=3, early_stop=false, restarts=2)", False),
+        ("pgd(steps=3, early_stop=false, converged=0.1)", False),
+        ("corrupt", False),
+        ("apgd_ce(early_stop=false)", False),
+    ],
+)
+def test_which_searches_are_the_same_work_for_every_batch(text: str, is_fixed: bool) -> None:
+    assert fixed(attack(text)) == is_fixed
+
+
+def test_elsewhere_than_on_a_gpu_they_are_made_as_ever() -> None:
+    search, target, again = attack("pgd(steps=3, early_stop=false)"), ModuleTarget(net(), SPEC), Recorded()
+    for turn in range(2 * recorded.SEEN):
+        x, y, key = batch(turn)
+        assert torch.equal(again(search, target, x, y, key), search(target, x, y, rng=Rows(key)))
+    assert not again.records
+
+
+@cuda
+@pytest.mark.parametrize("text", ["pgd(steps=5, step=0.5, early_stop=false)", "pgd(norm=l2, eps=1, early_stop=false)"])
+def test_a_replay_makes_the_same_of_a_net_that_changed(text: str) -> None:
+    search, module = attack(text), net("cuda")
+    target, again = ModuleTarget(module, SPEC), Recorded()
+    for turn in range(2 * recorded.SEEN):
+        x, y, key = batch(turn, "cuda")
+        with passes.counted() as asked:
+            made = again(search, target, x, y, key)
+        with passes.counted() as usual:
+            right = search(target, x, y, rng=Rows(key))
+        assert (asked.forward, asked.gradient) == (usual.forward, usual.gradient)
+        assert (made - right).abs().le(1e-5).float().mean() > 0.99
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.add_(0.05 * torch.randn_like(weight))
+    assert [record is not None for record in again.records.values()] == [True]
+
+
+@cuda
+def test_balls_that_grow_are_not_recorded_and_other_sizes_are_others() -> None:
+    target, again = ModuleTarget(net("cuda"), SPEC), Recorded()
+    x, y, key = batch(0, "cuda")
+    for turn in range(2 * recorded.SEEN):
+        again(attack(f"pgd(steps=2, eps={0.1 + turn / 100}, early_stop=false)"), target, x, y, key)
+    assert not again.records
+    search = attack("pgd(steps=2, early_stop=false)")
+    for rows in (32, 20):
+        for _ in range(recorded.SEEN + 1):
+            made = again(search, target, x[:rows], y[:rows], key[:rows])
+        assert torch.allclose(made, search(target, x[:rows], y[:rows], rng=Rows(key[:rows])), atol=1e-5)
+    assert len(again.records) == 2
+
+
+@cuda
+@pytest.mark.parametrize("trainer", ["adversarial", "trades"])
+def test_trainings_end_alike(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(600, 1, 6, 6, generator=torch.Generator().manual_seed(3))
+    y = (x[:, 0, 0, 0] * 3).long().clamp_max(2)
+    data = Splits("d", *(Data(name, Cases.of(x[rows], y[rows]), SPEC) for name, rows in PARTS.items()))
+    how = {"epochs": 3, "batch": 32, "lr": 0.01, "eps": 0.05, "attack": "pgd(steps=3, step=0.5, early_stop=false)"}
+
+    def trained() -> nn.Module:
+        module: nn.Module = bind("trainer", trainer, how)(net("cuda"), data, None, rng=Stream(0), watch=Unwatched())
+        return module
+
+    one = trained()
+    monkeypatch.setattr(recorded, "SEEN", 10**9)
+    other = trained()
+    for mine, same in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, same, rtol=0.05, atol=0.02)
