@@ -50,8 +50,8 @@ docs: $(VENV)/.extras ## the documentation site in site/
 	$(BIN)/python -m tools.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-faults: $(READY) ## kills, full disks, hostile files, unruly models: the long tests, in real processes
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults
+faults: $(READY) ## kills, full disks, hostile files, unruly models, and the longest of the verbs: in real processes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow tests/faults tests/e2e
 
 faults-ray: $(VENV)/.extras ## workers killed again and again, drivers killed, nobody left: the long tests of Ray
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/extras

@@ -55,6 +55,7 @@ def test_all_still_fail_and_the_run_is_as_it_was(home: Nursery, fuzzed: list[str
     assert tree(RUNS / "first") == before
 
 
+@pytest.mark.slow
 def test_another_model_has_fixed_some(home: Nursery, fuzzed: list[str], other_model: str) -> None:
     told = home.run("replay", "first", "--model", other_model, "--json").ended(0)
     assert not told.err, "another model is what was meant"
@@ -122,6 +123,7 @@ def test_of_a_damaged_run_what_is_good(home: Nursery, fuzzed: list[str]) -> None
     assert set(tree(RUNS / "first")) == set(before), "nothing is mended by who only reads"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_at_work_is_replayed_meanwhile(home: Nursery, other_home: Nursery, digits_model: str) -> None:
     base = ("fuzz", digits_model, "--data", "digits/train[:40]", "--recipe", "noise", "--eps", "0.4")
     working = other_home.start(*base, "--time", "100s", "--run", "live", "--quiet")
@@ -146,6 +148,7 @@ def test_ctrl_c_ends_it_at_once(home: Nursery, fuzzed: list[str]) -> None:
     assert tree(RUNS / "first") == before
 
 
+@pytest.mark.slow
 def test_old_failures_come_first_and_no_number_counts_them(home: Nursery, fuzzed: list[str], other_model: str) -> None:
     base = ("eval", other_model, "--data", "digits/test[:40]", "--suite", "fgsm", "--eps", "0.1", "--save", "e")
     result = home.run(*base, "--regress", "first", "--json").ended(0).json
@@ -173,6 +176,7 @@ def test_the_help_knows_it_without_torch() -> None:
     assert "ID" in told.out
 
 
+@pytest.mark.slow
 def test_a_hardening_asks_its_result(home: Nursery, digits_model: str) -> None:
     base = ("harden", digits_model, "--data", "digits", "--recipe", "noise", "--until", "fgsm>=1", "--eps", "0.3")
     small = ("--rounds", "1", "--fuzz-cases", "2000", "--val-cases", "40", "--test-cases", "40", "--no-control")

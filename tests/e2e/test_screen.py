@@ -56,6 +56,7 @@ def test_ctrl_c_leaves_a_clean_terminal_and_a_run_to_go_on_with(folder: Path) ->
     assert told["interrupted"]
 
 
+@pytest.mark.slow
 def test_resizing_breaks_nothing(folder: Path) -> None:
     # A sign of trouble is told above the frame, where it stays: not in this test, which counts rows.
     quiet = [part for name in PLACES for part in ("--ignore", name)]
@@ -82,6 +83,7 @@ def test_resizing_breaks_nothing(folder: Path) -> None:
     assert "run time" not in terminal.glass.text.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_watching_from_another_terminal_and_a_kill_that_leaves_the_cursor(folder: Path) -> None:
     worker = Terminal(*fuzz("--time", "60s"), cwd=folder)
     worker.until(painted)

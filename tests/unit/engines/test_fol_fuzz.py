@@ -177,7 +177,7 @@ def test_a_weight_of_the_objective_changes_what_is_found(digits_model: str, digi
         ({"objective.speed": 1}, "objective has no member 'speed'"),
         ({"keep.rises.slowly": True}, "filter 'rises' has no parameter 'slowly'"),
         ({"valid": "nearby"}, "unknown filter 'nearby'"),
-        ({"objective": ()}, "this recipe has none"),
+        ({"objective": ()}, "climbs an objective, and there is none"),
         ({"schedule.depth": 0}, "depth must be at least 1"),
         ({"stage": 1}, "a recipe has no stage 'stage'"),
     ],

@@ -236,7 +236,7 @@ def test_constraints_refuse_nonsense() -> None:
             moved("constrained", slope, **params)
     with pytest.raises(UsageError, match="needs images, and this target takes vectors; use kind=light"):
         bind("mutator", "constrained", {"kind": "occl"})(bench(), cases(), rng=Stream(0).rows(torch.arange(6)))
-    with pytest.raises(UsageError, match="this recipe has none"):
+    with pytest.raises(UsageError, match="climbs an objective, and there is none"):
         bind("mutator", "constrained", {})(bench(), cases(), rng=Stream(0).rows(torch.arange(6)))
 
 

@@ -37,9 +37,7 @@ def ascend(
     if scale not in SCALES:
         raise UsageError(f"ascend: scale is one of {', '.join(SCALES)}; got {scale!r}")
     if "slope" not in cases.info:
-        raise UsageError(
-            "ascend climbs the recipe's objective, and this recipe has none; give one: --set objective=fol"
-        )
+        raise UsageError("ascend climbs an objective, and there is none; give one, such as objective=fol")
     u = column(rng.uniform((1,), low, high).squeeze(1), cases.x).to(cases.x.dtype)
     slope, span = cases.info["slope"], bench.target.spec.bounds[1] - bench.target.spec.bounds[0]
     # lr is the papers', whose inputs lie in [0, 1]: in a range twice as wide the same step is twice as long, and there

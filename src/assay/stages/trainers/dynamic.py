@@ -43,8 +43,9 @@ def dynamic(
     """Adversarial training whose searches stop, case by case, at a first-order loss that falls.
 
     The attack must know ``converged``, as pgd does: a case stops where its FOL is no more than ``loose`` at first, less
-    with every epoch, and 0 from the share ``until`` of the training on, where searches go all their steps. The best
-    epoch is that of the highest accuracy under the attack with all its steps.
+    with every epoch, and 0 from the share ``until`` of the training on, where searches go all their steps; with
+    ``until`` above 1 it never comes to that. The best epoch is that of the highest accuracy under the attack with all
+    its steps.
 
     Formula: stop at eps·‖g‖₁ − ⟨x' − x, g⟩ ≤ loose · max(0, 1 − t / until), t the share of the training that is done.
     """
@@ -52,8 +53,8 @@ def dynamic(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
         distil=distil, temperature=temperature,
     )  # fmt: skip
-    if loose < 0 or not 0 < until <= 1:
-        raise UsageError(f"loose is not negative and until a share of the training, got {loose} and {until}")
+    if loose < 0 or until <= 0:
+        raise UsageError(f"loose is not negative, and until is a share of the training; got {loose} and {until}")
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
