@@ -19,6 +19,7 @@ from assay.engines.evaluation import Evaluation
 from assay.recipes.suite import attacks_of, wants_each
 
 STRONG = {"steps": 50, "restarts": 5}  # of PGD, white box and static
+MILD = {"spatial": {"rotation": 15, "shift": 0.05}}  # at twice that no model withstands, and all are alike
 USUAL = ("clean", "static", "pgd", "autoattack", "linf", "l2", "l1", "spatial", "corruptions")
 IMAGES = ("spatial", "corruptions")  # what only images have
 NORMS = ("linf", "l2", "l1")
@@ -116,7 +117,7 @@ def _heading(
     if name in (STATIC, "pgd"):
         kind, label = (STATIC if name == STATIC else WHITE), _named(name, params)
         return Heading(label, kind, _named("pgd", STRONG | given), eps, norm, cases)
-    heading = Heading(_named(name, params), WHITE, _named(name, given), eps, norm, cases)
+    heading = Heading(_named(name, params), WHITE, _named(name, MILD.get(name, {}) | given), eps, norm, cases)
     try:
         heading.to_json()
     except UsageError as error:

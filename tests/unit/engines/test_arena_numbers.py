@@ -75,6 +75,8 @@ def test_columns_that_cannot_be_measured_are_refused(text: str, words: str) -> N
 
 
 def test_one_evaluation_measures_clean_static_and_pgd() -> None:
+    assert headings("spatial, spatial(shift=0.1)", 0.1, "linf", IMAGE)[0].suite == "spatial(rotation=15, shift=0.05)"
+    assert headings("spatial(shift=0.1)", 0.1, "linf", IMAGE)[0].suite == "spatial(rotation=15, shift=0.1)"
     found = groups(headings("clean, static, pgd, spatial, autoattack[:5]", 0.1, "linf", IMAGE))
     assert [sorted(h.name for h in group) for group in found] == [
         ["clean", "pgd", "static"],
