@@ -184,7 +184,7 @@ def _in_passes(row: Row, seed: int, contest: Contest, run: str, progress: Any) -
     assert contest.passes is not None
     if not row.finds:
         one = {"train.epochs": 1, **({"train.time": 0.0} if row.is_timed else {})}
-        tried = contest.harden(row, 0, f"{row.slug}-one-epoch", progress, rounds=1, changes=one)
+        tried = contest.harden(row, 0, f"{run}-one-epoch", progress, rounds=1, changes=one)
         log = checkpoint.read_meta(tried.run / f"models/{round_name(1)}.safetensors")["training"]["log"]
         epochs = max(1, round(contest.passes / max(sum(row["passes"] for row in log), 1)))
         return contest.harden(row, seed, run, progress, rounds=1, changes=one | {"train.epochs": epochs})

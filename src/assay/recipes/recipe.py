@@ -239,9 +239,11 @@ def hardening(recipe: str | Recipe, changes: Mapping[str, Any], offered: Params)
         raise UsageError(f"heap is 'all' (cases of every round) or 'last' (of the last one), got {words['heap']!r}")
     if "train.epochs" in changes and "train.time" not in changes:
         chosen["train"][1].pop("time", None)  # whoever says how many epochs does not mean the recipe's time
+        time: Params = {}
     else:
-        offered = _time_of(recipe, chosen["train"][1]) | offered
-    select, train = (_bound(HARDENING[field], chosen[field], offered) for field in ("select", "train"))
+        time = _time_of(recipe, chosen["train"][1])
+    select = _bound(HARDENING["select"], chosen["select"], offered)
+    train = _bound(HARDENING["train"], chosen["train"], time | offered)
     control = _control(recipe.name, chosen["control"], train, offered, alone=alone)
     return Hardening(select, train, words["suite"], words["heap"], control, alone, _parts(recipe, train, offered))
 

@@ -33,6 +33,10 @@ COLUMNS = "clean, static(steps=2, restarts=1, step=1), fgsm[:20]"
 STATIC = "static(steps=2, restarts=1, step=1)"
 
 BROKEN = "robot(train.epochz=1)"
+BAD = """
+def bad(module, data, extra, *, rng, watch, epochs: int = 1):
+    return module
+"""
 
 
 def spoils(
@@ -274,10 +278,22 @@ def test_a_row_that_another_process_makes_is_left_to_it(tiny: str, caplog: pytes
 
 def test_processes_share_the_rows(tiny: str) -> None:
     """Each row is made once, whoever makes it."""
-    words = ["arena", tiny, "--data", "digits", "--eps", "0.1", "--time", "0.5s", "--columns", COLUMNS, "--cases", "60"]
-    words += ["--val-cases", "10", "--out", "a", "--quiet", "--row", "plain", "--row", "noise(rounds=1)", "--json"]
+    words = ["arena", tiny, "--data", "digits", "--eps", "0.1", "--passes", "20000", "--seeds", "2", "--cases", "60"]
+    words += [
+        "--columns",
+        COLUMNS,
+        "--val-cases",
+        "10",
+        "--out",
+        "a",
+        "--quiet",
+        "--row",
+        "plain",
+        "--row",
+        "spoils.py:bad",
+    ]
+    Path("spoils.py").write_text(BAD)
     both = [subprocess.Popen([sys.executable, "-m", "assay", *words], stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait(120) for process in both] == [0, 0]
-    rows = Arena.read("a").rows
-    assert sorted(row["row"] for row in rows) == ["noise(rounds=1)", "none", "plain"]
-    assert len(list(Path("a/runs").iterdir())) == 2
+    rows = [(row["row"], row["seed"]) for row in Arena.read("a").rows]
+    assert sorted(rows) == [("none", 0), ("plain", 0), ("plain", 1), ("spoils.py:bad", 0), ("spoils.py:bad", 1)]

@@ -405,6 +405,9 @@ def test_another_trainer_has_the_time_of_the_recipe() -> None:
     assert facts["trainer"].startswith("fast(")
     assert "time=0.5" in facts["trainer"]
     assert "time" not in hardening("assay", {"train": "fast(epochs=3)"}, {"eps": 0.1}).train.text
+    control = hardening("assay", {"train": "fast", "control.epochs": 3}, {"eps": 0.1}).control
+    assert control is not None
+    assert (control.params["epochs"], control.params["time"]) == (3, 0.0)
 
 
 def test_whoever_says_epochs_does_not_mean_the_time() -> None:

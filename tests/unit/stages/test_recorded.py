@@ -1,5 +1,7 @@
 """Searches that a GPU replays whole: which can be, and the same cases, passes and trainings as without."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from assay.core.specs import step
 from assay.stages.trainers import recorded
 from assay.stages.trainers.loop import Unwatched
 from assay.stages.trainers.recorded import Recorded, fixed
+from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.time_box import TIMED
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
 
@@ -63,6 +67,25 @@ def test_elsewhere_than_on_a_gpu_they_are_made_as_ever() -> None:
     assert not again.records
 
 
+def test_trainings_make_their_searches_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = Recorded.__call__
+
+    def seen(self: Recorded, search: Bound, *rest: Any) -> Tensor:
+        asked.append(search.entry.name)
+        return real(self, search, *rest)
+
+    monkeypatch.setattr(Recorded, "__call__", seen)
+    searches = Searches("pgd(steps=2, early_stop=false), fgsm", net(), SPEC, eps=0.1, norm="linf", batch=32)
+    x, y, _ = batch(0)
+    searches.made(net(), x, y, torch.arange(32), Stream(0))
+    assert asked == ["pgd", "fgsm"]
+
+
+def test_recording_is_over_when_a_training_times_its_steps() -> None:
+    assert TIMED[0] > recorded.SEEN
+
+
 @cuda
 @pytest.mark.parametrize("text", ["pgd(steps=5, step=0.5, early_stop=false)", "pgd(norm=l2, eps=1, early_stop=false)"])
 def test_a_replay_makes_the_same_of_a_net_that_changed(text: str) -> None:
@@ -109,8 +132,19 @@ def test_trainings_end_alike(trainer: str, monkeypatch: pytest.MonkeyPatch) -> N
         module: nn.Module = bind("trainer", trainer, how)(net("cuda"), data, None, rng=Stream(0), watch=Unwatched())
         return module
 
+    kept: list[Recorded] = []
+    real = Recorded.__init__
+
+    def seen(self: Recorded) -> None:
+        real(self)
+        kept.append(self)
+
+    monkeypatch.setattr(Recorded, "__init__", seen)
     one = trained()
+    assert any(record is not None for all_ in kept for record in all_.records.values())
     monkeypatch.setattr(recorded, "SEEN", 10**9)
+    kept.clear()
     other = trained()
+    assert not any(all_.records for all_ in kept)
     for mine, same in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, same, rtol=0.05, atol=0.02)

@@ -117,7 +117,7 @@ def test_judging_takes_of_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
         return accuracy(net, val)
 
     plan = Plan(1, 2, 0.1, time=400.0)
-    fit(net(), cases(800), cases(20), plan, rng=Stream(0), watch=ticking, batch=ticking.asked, judge=judge)
+    fit(net(), cases(800), cases(20), plan, rng=Stream(0), watch=ticking, batch=ticking.asked, judge=judge, attacked=20)
     assert [row["steps"] for row in ticking.log] == [30] * 10
     assert ticking.now == 400
     assert ticking.moments[16:] == pytest.approx([step / 300 for step in range(16, 300)])

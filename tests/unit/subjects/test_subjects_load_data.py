@@ -166,9 +166,12 @@ def test_how_many_cases_validate_may_be_said(tmp_path: Path, monkeypatch: pytest
     assert fewer.part("test").fingerprint() == usual.part("test").fingerprint()
     own, all_ = ({image.sum().item() for image in splits.part("val").cases.x} for splits in (fewer, usual))
     assert own < all_, "they are some of the usual ones"
+    assert len(load_splits("mnist(val=40)").part("val")) == 40
     assert load_data("mnist(val=4)/val[1:]").cases.origin.tolist() == [1, 2, 3]
     for spec, words in (
         ("mnist(val=0)", "val is how many training cases are kept to validate with, at least 1; got 0"),
+        ("mnist(val=100)", "mnist has 100 training cases, and val=100 leaves none to train on"),
+        ("mnist(", "unknown data 'mnist('; did you mean 'mnist'?"),
         ("mnist(vall=4)", "data 'mnist' has no parameter 'vall'; did you mean 'val'?"),
         ("mnist(val=4)/test", "write mnist(val=4), not mnist(val=4)/test"),
     ):

@@ -39,7 +39,7 @@ def constrained(
     """
     _check(bench, kind, step, min(top, left), min(height, width, patch), reach)
     if "slope" not in cases.info:
-        raise UsageError("constrained climbs the recipe's objective, and this recipe has none; use recipe deepxplore")
+        raise UsageError("constrained climbs an objective, and there is none; use recipe deepxplore")
     low, high = bench.target.spec.bounds
     slope = by_rms(cases.info["slope"])
     if kind == "light":

@@ -124,10 +124,11 @@ def fit(
     judge: Judge | None = None,
     task: Task | None = None,
     patience: int = 0,
+    attacked: int = 0,
 ) -> nn.Module:
     """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
 
-    With ``patience``, it ends after that many epochs that were no better than one before them.
+    It ends after ``patience`` epochs that were no better than one before them; the judge attacks ``attacked`` cases.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
 
@@ -146,8 +147,7 @@ def fit(
     train, val = train.to(device), val.to(device)
     if halved(device) and train.x.dim() == 4:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
-    attacked = 0 if judge is None else min(len(val), VALIDATED)
-    run = _Run(net, train, plan, rng, watch, batch, task, attacked)
+    run = _Run(net, train, plan, rng, watch, batch, task, min(len(val), attacked))
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch

@@ -20,7 +20,8 @@ from assay.subjects.sources.module import ModuleTarget
 
 FIXED = ("fgsm", "bim", "mim", "pgd")  # which do the same work for every batch, where no row stops before others
 MOST = 2**20  # numbers in a batch: with more, the GPU is the slower one
-SEEN = 8  # searches of one kind before it is recorded
+SEEN = 4  # searches of one kind before it is recorded, which is over when a training times its first steps
+KINDS = 256  # that are remembered: balls that grow are of a new kind with every step
 MOSTLY = 0.9  # of what a replay makes is what the search makes; a slope near 0 may have either sign
 
 
@@ -49,6 +50,8 @@ class Recorded:
             return _plain(search, target, x, aims, key)
         kind = _kind(search, target, x, aims)
         if kind not in self.records:
+            if len(self._seen) > KINDS:
+                self._seen.clear()
             self._seen[kind] += 1
             if self._seen[kind] > SEEN:
                 self.records[kind], made = _recorded(search, target, x, aims, key)

@@ -1,7 +1,6 @@
 """Replay: training on fuzz cases that are made anew as the net changes."""
 
 import copy
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +16,11 @@ from assay.stages.trainers.fuzzed import Fuzzing
 from assay.stages.trainers.loop import Judge, Moment, Task, Watch, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
-from assay.stages.trainers.searches import SURE, Searches
+from assay.stages.trainers.searches import SURE, VALIDATED, Searches
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 
 KNOWN = ".known"  # beside the weights in the memory of a training; no weight has such a name
-NO_CASE, CASE = 1, 2  # what came of an input
 
 
 @register("trainer", needs=("train",))
@@ -86,6 +84,7 @@ def replay(
         batch=fresh.batch,
         judge=fresh.judge(searches),
         task=Task(loss, pure=True, begin=fresh.begin),
+        attacked=VALIDATED,
     )
 
 
@@ -93,8 +92,9 @@ class Fresh:
     """The cases of the epochs at hand, and the batches that they are part of.
 
     They are made against the net with which a period begins, each when its input is first met: a training for a time
-    may not meet all of them. That net is the memory of a training, which makes them again where it goes on in the
-    middle: it is smaller than they are, and cases of another net would be other cases.
+    may not meet all of them. That net is the memory of a training, with which inputs were met together: where it goes
+    on in the middle it makes them again, together, since what rounding leaves of a number depends on its batch. Of
+    several ranks each makes its own and the first one tells; there it is the same up to rounding.
     """
 
     def __init__(self, fuzzing: Fuzzing, rest: Searches | None, every: int, share: float, rng: Stream) -> None:
@@ -103,7 +103,7 @@ class Fresh:
         self.fuzzing, self.rest, self.every, self.share, self.rng = fuzzing, rest, every, share, rng
         self.net: nn.Module | None = None  # with which the period began
         self.first = 0
-        self.known = self.here = torch.empty(0)  # what came of each input in the period, and what is at hand of it
+        self.known, self.turn = torch.empty(0), 0  # when each input was met in the period: less than 0 without a case
         self.train, self.made = Cases.of(torch.empty(0, 1), torch.empty(0, dtype=torch.int64)), torch.empty(0)
 
     def begin(self, net: nn.Module, train: Cases, epoch: int, memory: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -111,34 +111,40 @@ class Fresh:
         self.first = epoch - epoch % self.every
         if epoch == self.first:
             memory = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
-            self._start(net, train, memory, torch.zeros_like(train.y, dtype=torch.int8))
+            self._start(net, train, memory)
         elif self.net is None:  # a training that goes on
-            self._start(net, train, memory, memory[KNOWN].to(train.y.device))
+            self._start(net, train, memory)
+            self._again(memory)
         return {**memory, KNOWN: self.known}  # which the epoch goes on writing: it is kept when that is over
 
-    def _start(self, net: nn.Module, train: Cases, memory: dict[str, Tensor], known: Tensor) -> None:
+    def _start(self, net: nn.Module, train: Cases, memory: dict[str, Tensor]) -> None:
         self.net = copy.deepcopy(net)
         self.net.load_state_dict({name: tensor for name, tensor in memory.items() if name != KNOWN})
         self.train, self.made = train, torch.empty_like(train.x)
-        self.known, self.here = known, torch.zeros_like(known)
+        self.known, self.turn = torch.zeros_like(train.y, dtype=torch.int32), 0
+
+    def _again(self, memory: dict[str, Tensor]) -> None:
+        """What was made in the period before the training was stopped; it was counted then."""
+        met = memory.get(KNOWN, self.known).to(self.known.device).abs()
+        with passes.uncounted():
+            for turn in range(1, int(met.max()) + 1):
+                self._make((met == turn).nonzero().squeeze(1))
 
     def _make(self, ids: Tensor) -> None:
         """The cases of these inputs, where they were not made yet."""
         assert self.net is not None  # given when the epoch began
-        new = ids[self.here[ids] == 0]
-        again = self.known[new] > 0  # made before the training was stopped, and counted then
-        for rows, counting in ((new[~again], nullcontext()), (new[again], passes.uncounted())):
-            if len(rows):
-                with counting:
-                    cases = self.fuzzing.found(self.net, self.train, rows, self.rng.at("fresh", self.first))
-                self.here[rows], self.here[cases.origin] = NO_CASE, CASE
-                self.made[cases.origin] = cases.x
-                self.known[rows] = self.here[rows]
+        new = ids[self.known[ids] == 0].sort().values
+        if not len(new):
+            return
+        self.turn += 1
+        cases = self.fuzzing.found(self.net, self.train, new, self.rng.at("fresh", self.first))
+        self.known[new], self.known[cases.origin] = -self.turn, self.turn
+        self.made[cases.origin] = cases.x
 
     def batch(self, net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
         """The batch with cases in the place of a share of its inputs, those that have one first."""
         self._make(ids)
-        has, made = self.here[ids] == CASE, x.clone()
+        has, made = self.known[ids] > 0, x.clone()
         mine, others = (~has).int().argsort(stable=True).tensor_split([round(len(x) * self.share)])
         if self.rest is not None and len(others):
             made[others] = self.rest.made(net, x[others], y[others], ids[others], at.rng)
@@ -151,4 +157,4 @@ class Fresh:
         Not by the fuzzing itself: nets with flat slopes, such as one hardly trained, withstand that and no attack.
         """
         judged = attacks.judge(self.rng)
-        return lambda net, val: {**judged(net, val), "fresh": int((self.known == CASE).sum())}
+        return lambda net, val: {**judged(net, val), "fresh": int((self.known > 0).sum())}

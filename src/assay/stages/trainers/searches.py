@@ -110,7 +110,10 @@ class Searches:
     ) -> nn.Module:
         """The module trained on such batches; best epoch by what it withstands of these attacks."""
         train, val = joined(data, extra), data.part("val").cases
-        return fit(module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task)
+        return fit(
+            module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task,
+            attacked=VALIDATED,
+        )  # fmt: skip
 
     def judge(self, rng: Stream) -> Judge:
         """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""

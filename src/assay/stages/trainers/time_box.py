@@ -27,7 +27,7 @@ class TimeBox:
 
     def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0) -> None:
         self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
-        self.steps, self.epochs, self.judging = steps, plan.epochs, judging
+        self.steps, self.epochs, self.judging = steps, plan.epochs, judging * ranks.count  # one judges for all
         self._began: float | None = None
 
     def begin(self, log: Sequence[Mapping[str, float]]) -> int:

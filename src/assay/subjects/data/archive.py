@@ -46,7 +46,7 @@ def fetch(url: str, md5: str) -> Path:
 def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays], val: int = VALIDATION) -> Splits:
     """The data set of that name: official test part, official training part less ``val`` cases to validate with.
 
-    Of a copy with little in it they are a tenth at most. Fewer of them are some of the usual ones.
+    Of a copy with little in it the usual ones are a tenth. Fewer of them are some of the usual ones.
     """
     if val < 1:
         raise UsageError(f"val is how many training cases are kept to validate with, at least 1; got {val}")
@@ -68,7 +68,11 @@ def named(name: str, classes: tuple[str, ...], make: Callable[[], Arrays], val: 
         np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]  # its stub reads ** as its one flag
         temporary.replace(path)
     whole = to_data(name, _images(arrays["x_train"]), arrays["y_train"], classes, known=True)
-    kept, told = min(val, max(1, len(whole) // 10)), name if val == VALIDATION else f"{name}(val={val})"
+    kept, told = val, f"{name}(val={val})"
+    if val == VALIDATION:
+        kept, told = min(val, max(1, len(whole) // 10)), name
+    elif val >= len(whole):
+        raise UsageError(f"{name} has {len(whole)} training cases, and val={val} leaves none to train on")
     train, validation = cut(whole, (f"{told}/train", f"{told}/val"), kept)
     test = to_data(f"{name}/test", _images(arrays["x_test"]), arrays["y_test"], classes, known=True)
     return Splits(told, train, validation, test)

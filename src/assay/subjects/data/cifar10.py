@@ -15,7 +15,7 @@ _RECORD = 1 + 3 * 32 * 32  # label, then red, green and blue planes
 
 
 @register("data", paper="Krizhevsky 2009")
-def cifar10(*, val: int = archive.VALIDATION) -> Splits:
+def cifar10(*, val: int = 5000) -> Splits:
     """Colour pictures of ten things, 32×32: 45000 train, 5000 val, 10000 test."""
     return archive.named(
         "cifar10",

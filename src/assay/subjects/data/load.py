@@ -11,7 +11,7 @@ from assay.core.errors import NothingToTest, UsageError
 from assay.core.registry import bind, names
 from assay.core.remote import address
 from assay.core.remote_files import at_hand, folder_at_hand
-from assay.core.specs import canonical, sliced, step
+from assay.core.specs import canonical, python_file, sliced, step
 from assay.core.units import number
 from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.archive import from_npz
@@ -56,10 +56,15 @@ def _splits(spec: str, view: View | None) -> Splits:
         raise UsageError(f"this takes a whole data set, not a part of it: write {name}, not {spec}")
     if spec and Path(spec).is_dir():
         raise UsageError(f"{spec} is a folder: write dir:{spec}")
-    splits = bind("data", *(step(spec) if spec else (spec, {})))()
+    splits = bind("data", *(step(spec) if _has_parameters(spec) else (spec, {})))()
     if not isinstance(splits, Splits):
         raise UsageError(f"{spec} gives {type(splits).__name__}; a function of data gives assay's Splits")
     return splits
+
+
+def _has_parameters(spec: str) -> bool:
+    """Whether brackets in a text are those of parameters, and none of a path."""
+    return spec.endswith(")") and python_file(spec) is None
 
 
 def _view(spec: str, size: str, like: object) -> View | None:

@@ -6,7 +6,7 @@ from assay.subjects.data import archive, idx
 
 
 @register("data", paper="LeCun, Cortes, Burges 1998")
-def mnist(*, val: int = archive.VALIDATION) -> Splits:
+def mnist(*, val: int = 5000) -> Splits:
     """Handwritten digits, 28×28 grey: 55000 train, 5000 val, 10000 test."""
     return archive.named(
         "mnist",

@@ -13,7 +13,7 @@ _MD5 = {"train": "e26dedcc434d2e4c54c9b2d4a06d8373", "test": "eb5a983be6a3154271
 
 
 @register("data", paper="Netzer et al. 2011")
-def svhn(*, val: int = archive.VALIDATION) -> Splits:
+def svhn(*, val: int = 5000) -> Splits:
     """Digits of house numbers, 32×32 colour: 68257 train, 5000 val, 26032 test."""
     return archive.named("svhn", tuple("0123456789"), _fetch, val)
 
