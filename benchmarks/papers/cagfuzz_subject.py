@@ -16,7 +16,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.engines.session import session
 from assay.engines.train import train
-from assay.stages.trainers.loop import State, Unwatched
+from assay.stages.trainers.watch import State, Unwatched
 from assay.stages.workshop import WORKSHOP, Columns, Shown
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.data.load import load_splits

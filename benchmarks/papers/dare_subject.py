@@ -14,7 +14,8 @@ from assay.core.chunks import Chunks
 from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.engines.session import session
-from assay.stages.trainers.loop import State, rank
+from assay.stages.trainers.loop import rank
+from assay.stages.trainers.watch import State
 from assay.subjects.bench import Data, Splits, held_out
 from assay.subjects.data.load import load_splits
 from assay.subjects.history import Snapshots

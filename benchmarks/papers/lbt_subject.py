@@ -23,7 +23,7 @@ from assay.core.shapes import column
 from assay.core.specs import step
 from assay.engines.session import session
 from assay.engines.train import train
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import load_target, module_of, pick_device

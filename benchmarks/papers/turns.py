@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from assay.stages.trainers.loop import State
+from assay.stages.trainers.watch import State
 
 Job = TypeVar("Job")
 BATCHES = 8  # steps that one training queues on the device before the next has its turn

@@ -16,8 +16,8 @@ from assay.core.registry import Bound, bind
 from assay.core.specs import step
 from assay.engines.train import train
 from assay.stages.trainers.kept_back import Parted, among, kept_back
-from assay.stages.trainers.loop import State
 from assay.stages.trainers.resistant import heap_for
+from assay.stages.trainers.watch import State
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import load_target, module_of

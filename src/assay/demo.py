@@ -21,7 +21,7 @@ from assay.engines.evaluation import Evaluation, Share
 from assay.engines.fuzz import fuzz
 from assay.engines.train import train
 from assay.outputs.report.build import report
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Bench, Splits
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint

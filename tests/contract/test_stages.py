@@ -15,7 +15,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import ENGINE_ARGUMENTS, Bound, bind, entries, lookup, names
 from assay.recipes.recipe import Recipe, hardening, resolve
 from assay.recipes.suite import Suite, parts_of
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Bench, Data, Splits
 from assay.subjects.observer import COLUMNS, Observer
 from assay.subjects.sources.module import ModuleTarget

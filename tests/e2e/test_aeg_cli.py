@@ -10,7 +10,7 @@ from assay.cli import run
 from assay.core.errors import INTERRUPTED, USAGE
 from assay.engines.training_files import TrainingWatch
 from assay.stages.aeg import Aeg
-from assay.stages.trainers.loop import State
+from assay.stages.trainers.watch import State
 
 WORDS = ["aeg", "digits", "--out", "g.safetensors", "--set", "images=64", "--set", "epochs=3", "--set", "width=4"]
 

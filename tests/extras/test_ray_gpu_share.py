@@ -19,7 +19,7 @@ from assay.engines.cluster import Cluster
 from assay.engines.group import _Group
 from assay.engines.pool import pool
 from assay.engines.rank import Job
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits
 
 CORES, GPUS = 6, 1

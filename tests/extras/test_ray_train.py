@@ -25,7 +25,7 @@ DYING = """
 import os
 from pathlib import Path
 
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.stages.trainers.plain import plain
 from assay.stages.trainers.ranks import here
 

@@ -11,9 +11,10 @@ from torch import Tensor, distributed, nn
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import State, Task, Unwatched, fit
+from assay.stages.trainers.loop import Task, fit
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.ranks import PeerLost, Ranks, together
+from assay.stages.trainers.watch import State, Unwatched
 
 ROWS = 21  # with batches of 8: the last one has 5, too few for three ranks of two
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from assay.stages.trainers.loop import State, Unwatched
+from assay.stages.trainers.watch import State, Unwatched
 
 
 class StateKeeper(Unwatched):

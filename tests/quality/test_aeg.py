@@ -7,7 +7,7 @@ import assay
 from assay.core.cases import Cases
 from assay.core.images import ssim
 from assay.stages.aeg import Aeg, Making, trained
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Bench
 
 

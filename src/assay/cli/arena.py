@@ -26,8 +26,14 @@ def arena(
     columns: Annotated[
         str, typer.Option(help="What is measured: 'clean, pgd, l2(eps=1), autoattack[:200]'; usual ones if not given.")
     ] = "",
-    cases: Annotated[int, typer.Option(min=1, help="Inputs of the test part that all are measured on.")] = 1000,
+    cases: Annotated[int, typer.Option(min=1, help="Inputs that all are measured on.")] = 1000,
+    part: Annotated[
+        str, typer.Option(help="The part they are of: test; or val, to choose by before the test part is looked at.")
+    ] = "test",
     val_cases: Annotated[int, typer.Option(min=1, help="Validation inputs that choose among a row's rounds.")] = 1000,
+    trainers: Annotated[
+        str, typer.Option(help="What every trainer has unless its row says otherwise: 'batch=128, lr=5e-3'.")
+    ] = "",
     out: Annotated[str, typer.Option(help="The folder of the arena; rows that are there stay.")] = "arena",
     size: options.Size = "",
     mean: options.Mean = "",
@@ -67,7 +73,9 @@ def arena(
             seeds=seeds,
             columns=columns,
             cases=cases,
+            part=part,
             val_cases=val_cases,
+            trainers=trainers,
             size=size,
             mean=options.channels(mean),
             std=options.channels(std),

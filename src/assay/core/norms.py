@@ -154,7 +154,7 @@ def box(x: Tensor, eps: float, norm: Norm, bounds: tuple[float, float]) -> tuple
     if norm == "linf":
         return (x - eps).clamp_min_(low), (x + eps).clamp_max_(high)
     # Views of one number each, so that dropping rows costs nothing.
-    return x.new_tensor(low).expand_as(x), x.new_tensor(high).expand_as(x)
+    return x.new_full((), low).expand_as(x), x.new_full((), high).expand_as(x)
 
 
 def scaled(flat: Tensor) -> Tensor:
@@ -170,8 +170,10 @@ def _length(flat: Tensor) -> Tensor:
 
 
 def _column(eps: Budget, like: Tensor) -> Tensor:
-    """The budget as a column of one or N rows."""
-    return torch.as_tensor(eps, dtype=like.dtype, device=like.device).reshape(-1, 1)
+    """The budget as a column of one or N rows; a number is filled in there, as copying it would stop a GPU."""
+    if not isinstance(eps, Tensor):
+        return like.new_full((1, 1), eps)
+    return eps.to(like).reshape(-1, 1)
 
 
 def first_order(slope: Tensor, delta: Tensor, eps: float, norm: Norm) -> Tensor:

@@ -14,10 +14,11 @@ from assay.core import environment
 from assay.core.environment import version_of
 from assay.core.errors import AssayError, Interrupted, UsageError
 from assay.core.places import runs_in
+from assay.core.specs import written
 from assay.core.units import budget, seconds
 from assay.engines.arena_columns import STATIC, Heading, groups, headings, told_of
 from assay.engines.arena_folder import FORMAT, RUNS, Folder, contents_of
-from assay.engines.arena_row import NONE, USUAL, Contest, Row, made_by, net_of, row_of
+from assay.engines.arena_row import NONE, USUAL, Contest, Row, made_by, net_of, row_of, shared_by_trainers
 from assay.engines.arena_standing import Standing
 from assay.engines.evaluate import evaluate
 from assay.engines.evaluation import Evaluation
@@ -29,6 +30,7 @@ from assay.subjects.target import Target
 log = logging.getLogger("assay")
 
 Progress = Callable[[Mapping[str, Any]], None]
+TEST, VAL = "test", "val"
 TIME = "60s"  # of each row, where nothing is said
 COUNTED = "what fuzzing and training take; not what measuring does, on the validation part or the test part"
 
@@ -77,7 +79,9 @@ def arena(
     seeds: int = 1,
     columns: str = "",
     cases: int = 1000,
+    part: str = TEST,
     val_cases: int = 1000,
+    trainers: str = "",
     size: str = "",
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
@@ -94,7 +98,10 @@ def arena(
     and always ``none``, the model as it is. Each is done with the seeds 0, 1, … and kept in a file in ``out``: rows
     that are there are not done again, a call that was stopped goes on, and rows of another protocol are refused.
     Calls in several processes with one ``out`` share the rows among them.
-    Columns are attacks and suites on the first ``cases`` of the test part, see docs/arena.md.
+    ``trainers``, as "batch=128, lr=5e-3", is what every row that is a trainer has unless it says otherwise: so they
+    differ by what they do and not by how well they are set. A recipe keeps its own.
+    Columns are attacks and suites on the first ``cases`` of the test part, see docs/arena.md. To choose among rows take
+    ``part="val"``, and look at the test part when that is done.
 
     With no ``data``, ``model`` is the folder of an arena, or a file with its JSON, which is only read.
     """
@@ -104,15 +111,17 @@ def arena(
         raise UsageError("an arena needs the ball that models are hardened in and measured by: give --eps, such as 0.1")
     if seeds < 1 or cases < 1:
         raise UsageError(f"seeds {seeds} and cases {cases} must be at least 1")
+    if part not in (TEST, VAL):
+        raise UsageError(f"an arena measures on the {TEST} part, or, to choose among rows, on {VAL}; got {part!r}")
     chosen = [row_of(text) for text in dict.fromkeys((NONE, *(rows or USUAL)))]
     how: dict[str, Any] = {"size": size, "mean": mean, "std": std, "device": device}
     how |= {"amp": amp, "deterministic": deterministic}
-    contest = Contest(model, data, eps, norm, *_spending(time, passes), val_cases, how)
-    original, test, found = _settled(contest, columns, cases)
-    folder, protocol = Folder(Path(out)), _protocol(contest, original, test, found)
+    contest = Contest(model, data, eps, norm, *_spending(time, passes), val_cases, shared_by_trainers(trainers), how)
+    original, inputs, found = _settled(contest, columns, cases, part)
+    folder, protocol = Folder(Path(out)), _protocol(contest, original, inputs, part, found)
     folder.open(protocol)
     with runs_in(folder.path / RUNS):
-        work = _Work(contest, folder, protocol, original, test, found, progress or (lambda _: None))
+        work = _Work(contest, folder, protocol, original, inputs, found, progress or (lambda _: None))
         for seed in range(seeds):
             for row in chosen:
                 if row.kind != NONE or seed == 0:  # the model as it is is the same for every seed
@@ -131,30 +140,32 @@ def _spending(time: str | float | None, passes: int | None) -> tuple[float | Non
     return None, passes
 
 
-def _settled(contest: Contest, columns: str, cases: int) -> tuple[Target, Data, tuple[Heading, ...]]:
+def _settled(contest: Contest, columns: str, cases: int, part: str) -> tuple[Target, Data, tuple[Heading, ...]]:
     """The model that all start from, the inputs that all are measured on, and the columns."""
     splits = with_validation(load_splits(contest.data, size=contest.how["size"], like=contest.model))
-    if splits.test is None:
+    if part == TEST and splits.test is None:
         raise UsageError(f"{splits.name} has no test part to measure on; give a data set with train and test parts")
-    original = _loaded(contest.model, splits.test, contest.how)
-    test = fitted(original, splits.test)
+    whole = splits.part(part)
+    original = _loaded(contest.model, whole, contest.how)
+    inputs = fitted(original, whole)
     found = headings(columns, contest.eps, contest.norm or "linf", original.spec.shape)
-    return original, test[:cases] if cases < len(test) else test, found
+    return original, inputs[:cases] if cases < len(inputs) else inputs, found
 
 
 def _loaded(model: str, data: Data, how: Mapping[str, Any]) -> Target:
     return load_target(model, data=data, device=how["device"], mean=how["mean"], std=how["std"])
 
 
-def _protocol(contest: Contest, original: Target, test: Data, found: Sequence[Heading]) -> dict[str, Any]:
+def _protocol(contest: Contest, original: Target, inputs: Data, part: str, found: Sequence[Heading]) -> dict[str, Any]:
     """What all numbers of the arena have in common."""
     return {
         "format": FORMAT,
         "model": contest.model,
         "model_fingerprint": original.fingerprint(),
         "data": contest.data,
-        "test_fingerprint": test.fingerprint(),
-        "n": len(test),
+        **({} if part == TEST else {"part": part}),
+        f"{part}_fingerprint": inputs.fingerprint(),
+        "n": len(inputs),
         "norm": contest.norm or "linf",
         "eps": budget(contest.eps),
         "eps_text": str(contest.eps),
@@ -162,6 +173,7 @@ def _protocol(contest: Contest, original: Target, test: Data, found: Sequence[He
         "counted": COUNTED,
         **({"amp": True} if contest.how["amp"] else {}),
         "val_cases": contest.val_cases,
+        **({"trainers": dict(contest.trainers)} if contest.trainers else {}),
         "columns": {heading.name: heading.to_json() for heading in found},
         "versions": {"assay": version_of("assay"), "torch": torch.__version__},
     }
@@ -267,6 +279,9 @@ class _Work:
         words += ["--row", row.text, "--seeds", str(seed + 1)]
         words += ["--columns", ", ".join(_column_text(heading) for heading in self.headings)]
         words += ["--cases", str(self.protocol["n"]), "--val-cases", str(told.val_cases)]
+        words += ["--part", self.protocol["part"]] if "part" in self.protocol else []
+        shared = ", ".join(f"{name}={written(value)}" for name, value in told.trainers.items())
+        words += ["--trainers", shared] if shared else []
         words += ["--size", how["size"]] if how["size"] else []
         for name in ("mean", "std"):
             words += [f"--{name}", ",".join(f"{v:g}" for v in how[name])] if how[name] else []

@@ -24,6 +24,7 @@ USUAL = ("clean", "static", "pgd", "autoattack", "linf", "l2", "l1", "spatial", 
 IMAGES = ("spatial", "corruptions")  # what only images have
 NORMS = ("linf", "l2", "l1")
 WHITE, STATIC, CLEAN = "white box", "static", "clean"
+UNSEEN = "unseen"  # the column that is the mean of those in other norms and of spatial
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def told_of(heading: Heading, result: Evaluation) -> dict[str, Any]:
     right, of = _rows(heading, result)
     n, total = len(right), int(right.sum())
     told: dict[str, Any] = {"accuracy": round(total / (n * of), 6), "right": total, "n": n, "of": of}
-    told["ci95"] = [round(end, 6) for end in (wilson(total, n) if of == 1 else _interval(right / of))]
+    told["ci95"] = [round(end, 6) for end in (wilson(total, n) if of == 1 else interval(right / of))]
     unreliable = [] if heading.kind == CLEAN else sorted(w["name"] for w in result.warnings)
     return told | {"rows": packed(right, of)} | ({"unreliable": unreliable} if unreliable else {})
 
@@ -153,7 +154,7 @@ def _rows(heading: Heading, result: Evaluation) -> tuple[Tensor, int]:
     return (left.sum(0), len(keys)) if wants_each(heading.suite) else (left.all(0).long(), 1)
 
 
-def _interval(shares: Tensor) -> tuple[float, float]:
+def interval(shares: Tensor) -> tuple[float, float]:
     """The 95 % interval of a mean of shares, an input each."""
     middle = float(shares.double().mean())
     half = z_of(0.95) * float(shares.double().std()) / math.sqrt(len(shares)) if len(shares) > 1 else 1.0

@@ -24,7 +24,7 @@ NONE = "none"  # the row of the model as it is
 USUAL = (
     *(NONE, "plain", "noise"),
     *("robot", "twinfuzz", "dare", "lbt", "cagfuzz", "renew"),
-    *("assay", "adversarial", "trades", "mart", "dynamic", "fast"),
+    *("assay", "adversarial", "trades", "mart", "dynamic", "fast", "replay"),
 )
 ROUNDS = 4  # of a recipe that finds cases, where all have the same time
 FUZZ_CASES = 2000  # a round tries, where all have the same passes
@@ -101,6 +101,16 @@ def _kind(name: str) -> tuple[str, str]:
     )
 
 
+def shared_by_trainers(trainers: str) -> Params:
+    """Parameters that a text gives to all trainers; each must be one of some trainer's."""
+    params = step(f"trainers({trainers})")[1]
+    known = sorted({p.name for name in names("trainer") for p in lookup("trainer", name)[0].parameters})
+    for name in params:
+        if name not in known:
+            raise UsageError(f"no trainer has a parameter {name!r}; {did_you_mean(name, known)}")
+    return params
+
+
 @dataclass(frozen=True, slots=True)
 class Contest:
     """What all rows of an arena share: the model they start from, the data, the ball, and what each may spend.
@@ -115,11 +125,12 @@ class Contest:
     time: float | None
     passes: int | None
     val_cases: int
+    trainers: Params  # of every row that is a trainer and does not say otherwise
     how: Mapping[str, Any]  # size, mean, std, device, amp, deterministic: options that the hardenings share
 
     def harden(self, row: Row, seed: int, run: str, progress: Any, **more: Any) -> Hardened:
         """A hardening by that row, in the run folder of that name; one that exists is continued."""
-        changes = row.changes() | more.pop("changes", {})
+        changes = self._shared(row) | row.changes() | more.pop("changes", {})
         told = harden(
             row.recipe(),
             self.model,
@@ -139,6 +150,13 @@ class Contest:
         if told.interrupted:
             raise Interrupted(f"stopped in row {row.text}, seed {seed}; the same command goes on")
         return told
+
+    def _shared(self, row: Row) -> Params:
+        """What all trainers have in common, as far as this one knows it."""
+        if row.kind != "trainer":
+            return {}
+        known = {p.name for p in lookup("trainer", row.name)[0].parameters} - row.params.keys()
+        return {f"train.{name}": value for name, value in self.trainers.items() if name in known}
 
 
 def made_by(row: Row, seed: int, contest: Contest, progress: Any) -> dict[str, Any]:

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import torch
+
 from assay.core.stats import holm, mcnemar, paired_shares
-from assay.engines.arena_columns import unpacked
+from assay.engines.arena_columns import UNSEEN, WHITE, interval, packed, unpacked
 from assay.engines.arena_row import NONE
 
 SURE = 0.05  # how often at most, over all pairs of rows of a column together, two that are alike are told apart
+OTHERS = ("linf", "l2", "l1", "spatial")  # attacks of another kind than the ball that rows are hardened in
 SORTED_BY = ("autoattack", "pgd")  # the first of these that is there; else the first column
 
 
@@ -54,14 +57,22 @@ class Standing:
         rows: dict[str, list[Mapping[str, Any]]] = {}
         for record in records:
             rows.setdefault(str(record["row"]), []).append(record)
-        columns = tuple(protocol["columns"])
+        columns, others = tuple(protocol["columns"]), unseen_in(protocol)
         found = {name: _column({row: [r["columns"][name] for r in some] for row, some in rows.items()})
                  for name in columns}  # fmt: skip
+        kinds = {name: str(protocol["columns"][name]["kind"]) for name in columns}
+        if others:
+            told = {
+                row: [_together([r["columns"][name] for name in others]) for r in some] for row, some in rows.items()
+            }
+            last = columns.index(others[-1]) + 1
+            columns, kinds = (*columns[:last], UNSEEN, *columns[last:]), kinds | {UNSEEN: WHITE}
+            found[UNSEEN] = _column(told)
         by = next((name for name in (*SORTED_BY, *columns) if name in found), "")
         order = sorted(rows, key=lambda row: (row != NONE, -found[by][row].mean, row) if by else (True, 0.0, row))
         return Standing(
             columns,
-            {name: str(protocol["columns"][name]["kind"]) for name in columns},
+            kinds,
             {row: {name: found[name][row] for name in columns} for row in order},
             {row: _spent(rows[row]) for row in order},
             {row: len(rows[row]) for row in order},
@@ -80,6 +91,24 @@ class Standing:
             }
             for row, cells in self.cells.items()
         }
+
+
+def unseen_in(protocol: Mapping[str, Any]) -> list[str]:
+    """The columns of other norms and of turned images, over all inputs; none where there is but one."""
+    columns: Mapping[str, Mapping[str, Any]] = protocol["columns"]
+    found = [name for name in columns if name.split("(")[0] in OTHERS and not columns[name].get("cases")]
+    return found if len(found) > 1 and UNSEEN not in columns else []
+
+
+def _together(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several columns of the same inputs as one that counts how many of them each input withstands."""
+    shares = torch.tensor([unpacked(one) for one in parts], dtype=torch.float64)
+    every = torch.tensor([float(one["of"]) for one in parts], dtype=torch.float64)
+    right, of = (shares * every[:, None]).sum(0).round().long(), int(every.sum())
+    spoiled = sorted({name for one in parts for name in one.get("unreliable", ())})
+    told: dict[str, Any] = {"right": int(right.sum()), "n": len(right), "of": of, "rows": packed(right, of)}
+    told["ci95"] = list(interval(right / of))
+    return told | ({"unreliable": spoiled} if spoiled else {})
 
 
 def _column(told: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Cell]:

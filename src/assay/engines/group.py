@@ -27,7 +27,7 @@ from assay.engines.desk import Failure, Told
 from assay.engines.office import Office
 from assay.engines.pool import WAIT_SECONDS, NoWorkers
 from assay.engines.rank import Job, on_cpu, packed, unpacked
-from assay.stages.trainers.loop import State, Watch
+from assay.stages.trainers.watch import State, Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources.folded import normalised_by_batch
 

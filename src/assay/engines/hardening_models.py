@@ -20,7 +20,8 @@ from assay.core.store import Store
 from assay.engines.cluster import Cluster
 from assay.engines.group import Gauged, trained
 from assay.engines.training_files import History, TrainingWatch
-from assay.stages.trainers.loop import State, rank
+from assay.stages.trainers.loop import rank
+from assay.stages.trainers.watch import State
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.hub_specs import is_hub, split_weights

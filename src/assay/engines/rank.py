@@ -24,8 +24,8 @@ from assay.engines.actors import versions
 from assay.engines.cluster import threads_for
 from assay.engines.desk import Failure
 from assay.engines.session import session
-from assay.stages.trainers.loop import State
 from assay.stages.trainers.ranks import PeerLost, Ranks, together
+from assay.stages.trainers.watch import State
 from assay.subjects.bench import Splits
 
 log = logging.getLogger("assay")

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.modes import eval_mode
-from assay.stages.trainers.loop import State, accuracy
+from assay.stages.trainers.loop import accuracy
+from assay.stages.trainers.watch import State
 from assay.subjects.history import beside, epochs_in
 from assay.subjects.sources import checkpoint
 from assay.subjects.sources.facts import check as check_facts

@@ -8,7 +8,7 @@ from assay.core.cache import cache_folder
 from assay.core.shards import decode, encode
 from assay.core.store import Store
 from assay.engines.hardening_models import Keeper, state_file
-from assay.stages.trainers.loop import Watch
+from assay.stages.trainers.watch import Watch
 from assay.stages.workshop import Columns, Shown
 
 MADE = "made"  # the kind of their commits

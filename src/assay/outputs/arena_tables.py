@@ -7,15 +7,17 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.core.registry import names
-from assay.core.specs import canonical
+from assay.core.specs import canonical, written
 from assay.core.units import clock
-from assay.engines.arena import Arena
+from assay.engines.arena import TEST, VAL, Arena
+from assay.engines.arena_columns import UNSEEN
 from assay.engines.arena_row import NONE
-from assay.engines.arena_standing import SURE, Cell, Standing
+from assay.engines.arena_standing import SURE, Cell, Standing, unseen_in
 from assay.outputs.harden_tables import harden_line
 from assay.outputs.screen import eval_line, plain
 
 SPENT = ("seconds", "passes", "found", "distinct")  # what a row took and found, behind the columns
+PARTS = {TEST: "test", VAL: "validation"}
 SCALE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -50,7 +52,8 @@ def arena_markdown(told: Arena) -> str:
 def title_of(told: Arena) -> str:
     """Model, data, number of inputs and ball."""
     p = told.protocol
-    return f"{p['model']} on {p['data']}, {p['n']} test inputs, {p['norm']} eps={p['eps_text']}, {spending(p)} a row"
+    inputs = f"{p['n']} {PARTS[p.get('part', TEST)]} inputs"
+    return f"{p['model']} on {p['data']}, {inputs}, {p['norm']} eps={p['eps_text']}, {spending(p)} a row"
 
 
 def spending(protocol: Mapping[str, Any]) -> str:
@@ -68,10 +71,17 @@ def meaning(told: Arena) -> list[str]:
         "input by input, over the same inputs (McNemar's test; over several seeds, of each input's share), with p "
         f"below {SURE} by Holm over all pairs of rows, and only where no seed of one is as good as one of the other.",
     ]
+    if shared := told.protocol.get("trainers"):
+        told_so = ", ".join(f"{name}={written(value)}" for name, value in shared.items())
+        said.append(f"Every row that is a trainer has {told_so}, as far as it knows them; recipes have their own.")
     if "static" in standing.kinds.values():
         made = ", ".join(name for name, kind in standing.kinds.items() if kind == "static")
         said.append(
             f"Static: {made} has examples made on the model that all rows start from; the others are white box."
+        )
+    if others := unseen_in(told.protocol):
+        said.append(
+            f"{UNSEEN} is the mean of {', '.join(others)}: attacks that no row trains with unless its name says so."
         )
     limited = [f"{name} of {p['cases']}" for name, p in told.protocol["columns"].items() if p.get("cases")]
     said += [f"Of fewer inputs: {', '.join(limited)}."] if limited else []

@@ -10,8 +10,9 @@ from assay.core.cases import Cases
 from assay.core.chunks import Chunks
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import VALIDATED, Judge, Task, Unwatched, accuracy, fit
+from assay.stages.trainers.loop import VALIDATED, Judge, Task, accuracy, fit
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import answer
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from assay.core.cache import remembered
-from assay.stages.trainers.loop import Unwatched, Watch
+from assay.stages.trainers.watch import Unwatched, Watch
 from assay.subjects.bench import Bench
 
 WORKSHOP = "workshop"  # where a bench keeps the one of its run

@@ -26,8 +26,9 @@ from assay.engines.arena_columns import unpacked
 from assay.engines.arena_folder import Folder
 from assay.engines.evaluate import evaluate as run_evaluation
 from assay.outputs.arena_tables import arena_markdown, not_run
-from assay.stages.trainers.loop import Watch
-from assay.subjects.bench import Splits
+from assay.stages.trainers.watch import Watch
+from assay.subjects.bench import Splits, with_validation
+from assay.subjects.data.load import load_splits
 
 COLUMNS = "clean, static(steps=2, restarts=1, step=1), fgsm[:20]"
 STATIC = "static(steps=2, restarts=1, step=1)"
@@ -110,6 +111,35 @@ def test_a_row_has_its_whole_protocol_and_the_command_that_makes_it(tiny: str, t
     )
     again = json.loads((tmp_path / "a/rows/plain-seed-0.json").read_text())
     assert again["columns"]["clean"]["rows"] == told["columns"]["clean"]["rows"]
+
+
+def test_an_arena_to_choose_by_leaves_the_test_part_alone(tiny: str, tmp_path: Path) -> None:
+    told = arena(tiny, "spoils", part="val", out="v")
+    val = with_validation(load_splits("digits")).part("val")
+    right = assay.evaluate(tiny, val[:60], suite="fgsm", eps=0.1).accuracy("clean")
+    none = next(row for row in told.rows if row["row"] == "none")
+    assert none["columns"]["clean"]["accuracy"] == pytest.approx(right, abs=1e-6)
+    assert told.protocol["part"] == "val"
+    assert "60 validation inputs" in arena_markdown(told)
+    spoiled = json.loads((tmp_path / "v/rows/spoils-seed-0.json").read_text())
+    assert "--part val" in spoiled["command"]
+    with pytest.raises(UsageError, match="another protocol"):
+        arena(tiny, "spoils", out="v")
+
+
+def test_trainers_share_what_they_are_set_to_and_rows_and_recipes_keep_their_own(tiny: str) -> None:
+    shared = "batch=50, warm=0.25"
+    told = arena(tiny, "plain", "trades(batch=40)", "assay", trainers=shared, columns="clean")
+    stages = {row["row"]: row["made"]["stages"]["train"] for row in told.rows if row["row"] != "none"}
+    assert "batch=50" in stages["plain"]
+    assert "warm" not in stages["plain"], "which it does not know"
+    assert "batch=40" in stages["trades(batch=40)"]
+    assert "warm=0.25" in stages["trades(batch=40)"]
+    assert "batch=50" not in stages["assay"]
+    assert "Every row that is a trainer has batch=50, warm=0.25" in arena_markdown(told)
+    assert all("--trainers 'batch=50, warm=0.25'" in row["command"] for row in told.rows)
+    with pytest.raises(UsageError, match="another protocol"):
+        arena(tiny, "plain", columns="clean")
 
 
 def test_rows_that_are_there_are_not_done_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +246,8 @@ def test_equal_passes(tiny: str) -> None:
         ({"eps": None}, "give --eps"),
         ({"passes": 10}, "same --time or the same --passes"),
         ({"seeds": 0}, "must be at least 1"),
+        ({"part": "train"}, "on the test part, or, to choose among rows, on val"),
+        ({"trainers": "bach=3"}, "no trainer has a parameter 'bach'.*batch"),
         ({"columns": "nosuch"}, "column 'nosuch' cannot be measured"),
     ],
 )

@@ -174,6 +174,32 @@ def test_a_spoiled_number_is_compared_with_nothing() -> None:
     assert {row: cells["pgd"].best for row, cells in found.cells.items()} == {"a": False, "b": True, "c": False}
 
 
+def others(row: str, seed: int, **rights: list[int]) -> dict[str, Any]:
+    return record(row, seed, first(1)) | {"columns": {name: told(right) for name, right in rights.items()}}
+
+
+def test_unseen_is_the_mean_of_other_norms_and_turned_images_input_by_input() -> None:
+    columns = {name: {"kind": WHITE, "attacks": []} for name in ("pgd", "l2(eps=2)", "spatial", "corruptions")}
+    a = others("a", 0, pgd=first(9), **{"l2(eps=2)": first(80)}, spatial=first(40), corruptions=first(3))
+    b = others("b", 0, pgd=first(9), **{"l2(eps=2)": first(20)}, spatial=first(50), corruptions=first(99))
+    found = Standing.of({"columns": columns}, [a, b])
+    assert found.columns == ("pgd", "l2(eps=2)", "spatial", "unseen", "corruptions")
+    assert (found.cells["a"]["unseen"].mean, found.cells["b"]["unseen"].mean) == (0.6, 0.35)
+    # of each input: 1 - 1/2 for 20 to 39, then 1/2 - 1/2, then 1/2 - 0 for 50 to 79
+    assert found.cells["b"]["unseen"].p == pytest.approx(paired_shares([0.5] * 20 + [0.5] * 30 + [0.0] * 50))
+    assert not found.cells["b"]["unseen"].best
+    a["columns"]["spatial"]["unreliable"] = ["zero_gradient"]
+    assert Standing.of({"columns": columns}, [a, b]).cells["a"]["unseen"].unreliable == ("zero_gradient",)
+
+
+def test_unseen_needs_two_columns_of_all_inputs() -> None:
+    columns: dict[str, Any] = {name: {"kind": WHITE, "attacks": []} for name in ("l2", "l1")}
+    row = others("a", 0, l2=first(5), l1=first(6))
+    assert "unseen" in Standing.of({"columns": columns}, [row]).columns
+    columns["l1"]["cases"] = 50
+    assert "unseen" not in Standing.of({"columns": columns}, [row]).columns
+
+
 def test_what_a_row_took_is_a_mean_over_its_seeds_and_unknown_where_one_is() -> None:
     counts = {"cases": 10, "failures": 4, "distinct": None}
     found = Standing.of(

@@ -12,7 +12,7 @@ from assay.engines.group import Gauged
 from assay.engines.rank import on_cpu
 from assay.engines.train import train
 from assay.outputs.screen import train_line
-from assay.stages.trainers.loop import State
+from assay.stages.trainers.watch import State
 from assay.subjects.sources import checkpoint
 
 

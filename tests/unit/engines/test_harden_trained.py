@@ -29,9 +29,10 @@ from assay.outputs import harden_tables
 from assay.outputs.report.build import report
 from assay.outputs.status import readable, run_status
 from assay.recipes.recipe import Recipe, hardening, resolve
-from assay.stages.trainers.loop import Watch, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.shaken import shaken
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources import checkpoint
 from planted import Killed, hairsplitter, numbers, planted

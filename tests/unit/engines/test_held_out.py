@@ -21,7 +21,7 @@ from assay.engines.train import train
 from assay.recipes.recipe import Recipe
 from assay.stages import mining, slicing
 from assay.stages.trainers import dare
-from assay.stages.trainers.loop import Watch
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Data, Splits, held_out, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint

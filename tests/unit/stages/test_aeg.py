@@ -17,7 +17,7 @@ from assay.stages.aeg import Aeg, Making, aeg_of, trained
 from assay.stages.aeg.generator import _ways, scaled
 from assay.stages.aeg.sheet import GAP, samples, sheet
 from assay.stages.aeg.training import key_of
-from assay.stages.trainers.loop import State, Unwatched
+from assay.stages.trainers.watch import State, Unwatched
 from assay.subjects.bench import Bench, Data
 from assay.subjects.sources.module import ModuleTarget
 

@@ -106,7 +106,7 @@ def test_controls_of_a_generator(tmp_path: Path) -> None:
     """The length is that of the candidate asked for."""
     from assay.core.cases import InputSpec
     from assay.stages.aeg import Making, trained
-    from assay.stages.trainers.loop import Unwatched
+    from assay.stages.trainers.watch import Unwatched
     from assay.subjects.bench import Data
 
     x = torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.stages.slicing import Slice
 from assay.stages.trainers.dare import RATES, Dare, regression, tuned
-from assay.stages.trainers.loop import Unwatched
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits
 from assay.subjects.cut import cut_of
 from assay.subjects.history import Snapshots

@@ -78,7 +78,7 @@ class Ledger:
         return None
 
     def watch(self, what: str, key: str) -> Any:
-        from assay.stages.trainers.loop import Unwatched
+        from assay.stages.trainers.watch import Unwatched
 
         return Unwatched()
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.stages.trainers import graphed
-from assay.stages.trainers.loop import State, Unwatched, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.plan import Plan, optimiser_of
+from assay.stages.trainers.watch import State, Unwatched
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -10,8 +10,8 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence
 from assay.core.randomness import Stream
 from assay.core.registry import bind
-from assay.stages.trainers.loop import Unwatched
 from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits, with_validation
 from assay.subjects.data.load import load_splits
 
@@ -97,6 +97,18 @@ def test_balls_that_grow_leave_what_has_none() -> None:
     pgd, corrupt = searches.grown(0.25).all
     assert pgd.params["eps"] == pytest.approx(0.05)
     assert corrupt == searches.all[1]
+
+
+@pytest.mark.parametrize(
+    ("done", "share", "steps"), [(0.0, 1 / 16, 1), (0.1, 6 / 16, 4), (0.15, 9 / 16, 6), (0.3, 1, 10)]
+)
+def test_balls_grow_by_sixteenths_and_searches_with_them(done: float, share: float, steps: int) -> None:
+    searches = Searches("pgd(steps=10, step=0.2)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    (now,) = searches.warmed(done, 0.3).all
+    assert now.params["eps"] == pytest.approx(0.2 * share)
+    assert now.params["steps"] == steps
+    assert now.params["step"] == pytest.approx(0.2 * (10 / steps) ** 0.5)
+    assert searches.warmed(done, 0.0) is searches
 
 
 def test_what_climbs_has_its_loss_and_the_others_have_labels() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.core import passes
 from assay.core.cases import Cases, InputSpec
@@ -12,10 +13,10 @@ from assay.core.randomness import Rows, Stream
 from assay.core.registry import Bound, bind
 from assay.core.specs import step
 from assay.stages.trainers import recorded
-from assay.stages.trainers.loop import Unwatched
 from assay.stages.trainers.recorded import Recorded, fixed
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.time_box import TIMED
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
 
@@ -105,8 +106,29 @@ def test_a_replay_makes_the_same_of_a_net_that_changed(text: str) -> None:
     assert [record is not None for record in again.records.values()] == [True]
 
 
+class _HostAsked(TorchDispatchMode):
+    """Fails where work waits for the host or copies a number from it, which no graph can hold."""
+
+    REFUSED = ("lift_fresh", "_local_scalar_dense", "nonzero")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not func.__name__.startswith(self.REFUSED), f"{func.__name__} needs the host"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", recorded.FIXED)
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_a_fixed_search_never_asks_the_host(name: str, norm: str) -> None:
+    search, target = attack(f"{name}(norm={norm}, early_stop=false)"), ModuleTarget(net(), SPEC)
+    x, y, key = batch(0)
+    with _HostAsked():
+        search(target, x, y, rng=Rows(key))
+    with _HostAsked(), pytest.raises(AssertionError, match="needs the host"):
+        attack(f"{name}(norm={norm}, early_stop=true)")(target, x, y, rng=Rows(key))
+
+
 @cuda
-def test_balls_that_grow_are_not_recorded_and_other_sizes_are_others() -> None:
+def test_searches_met_seldom_are_not_recorded_and_other_sizes_are_others() -> None:
     target, again = ModuleTarget(net("cuda"), SPEC), Recorded()
     x, y, key = batch(0, "cuda")
     for turn in range(2 * recorded.SEEN):
@@ -117,6 +139,19 @@ def test_balls_that_grow_are_not_recorded_and_other_sizes_are_others() -> None:
         for _ in range(recorded.SEEN + 1):
             made = again(search, target, x[:rows], y[:rows], key[:rows])
         assert torch.allclose(made, search(target, x[:rows], y[:rows], rng=Rows(key[:rows])), atol=1e-5)
+    assert len(again.records) == 2
+
+
+@cuda
+def test_of_many_kinds_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "KEPT", 2)
+    target, again = ModuleTarget(net("cuda"), SPEC), Recorded()
+    x, y, key = batch(0, "cuda")
+    for size in (0.1, 0.2, 0.3):
+        search = attack(f"pgd(steps=2, eps={size}, early_stop=false)")
+        for _ in range(recorded.SEEN + 2):
+            made = again(search, target, x, y, key)
+        assert torch.allclose(made, search(target, x, y, rng=Rows(key)), atol=1e-5)
     assert len(again.records) == 2
 
 

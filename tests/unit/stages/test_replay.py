@@ -14,10 +14,11 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.engines.train import train
 from assay.stages.trainers.fuzzed import Fuzzing
-from assay.stages.trainers.loop import Moment, Unwatched
+from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.replay import Fresh
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.time_box import TimeBox
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources.load import attacks_in
 from assay.subjects.sources.module import ModuleTarget

@@ -20,8 +20,9 @@ from assay.engines.evaluate import evaluate
 from assay.engines.train import train
 from assay.stages.trainers import resistant as made_resistant
 from assay.stages.trainers.kept_back import Parted, among, judge, kept_back, score
-from assay.stages.trainers.loop import State, Unwatched, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.resistant import chosen, heap_for, heap_of, resistant, with_heap
+from assay.stages.trainers.watch import State, Unwatched
 from assay.subjects.bench import Data, Splits, with_validation
 from assay.subjects.data.load import load_splits
 from assay.subjects.sources import checkpoint

@@ -13,11 +13,11 @@ from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import bind
-from assay.stages.trainers.loop import Unwatched
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.ranks import Ranks
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.teacher import Teacher
+from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits, with_validation
 from assay.subjects.data.load import load_splits
 from sides import SPEC, cases, net

@@ -16,10 +16,11 @@ from assay.core.registry import bind
 from assay.core.specs import step
 from assay.engines.train import train
 from assay.stages.trainers import graphed
-from assay.stages.trainers.loop import Moment, State, Unwatched, accuracy, fit
+from assay.stages.trainers.loop import Moment, accuracy, fit
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.ranks import Ranks
 from assay.stages.trainers.time_box import TimeBox
+from assay.stages.trainers.watch import State, Unwatched
 from assay.subjects.bench import Data, Splits
 from assay.subjects.sources.module import ModuleTarget
 
@@ -121,6 +122,24 @@ def test_judging_takes_of_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["steps"] for row in ticking.log] == [30] * 10
     assert ticking.now == 400
     assert ticking.moments[16:] == pytest.approx([step / 300 for step in range(16, 300)])
+
+
+def test_one_whose_searches_grow_takes_its_time_and_grows_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes a second at first, three when three tenths of the time are gone."""
+    ticking = Ticking(monkeypatch)
+
+    def asked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
+        ticking.now += 2 * (at.progress >= 0.3)
+        return ticking.asked(net, x, y, ids, at)
+
+    plan = Plan(1, 2, 0.1, time=1200.0)
+    fit(net(), cases(800), cases(16), plan, rng=Stream(0), watch=ticking, batch=asked, heavier=3.0)
+    assert {row["steps"] for row in ticking.log} == {40.0}, "a tenth of the time, as long as steps will take"
+    assert 1080 < ticking.now <= 1200
+    small = sum(progress < 0.3 for progress in ticking.moments)
+    assert 0.25 < small / 1200 < 0.35
+    assert ticking.moments == sorted(ticking.moments)
+    assert ticking.moments[-1] > 0.95
 
 
 def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.engines.train import train
 from assay.stages.trainers.augment import Augmentation
-from assay.stages.trainers.loop import State, Task, Unwatched, fit
+from assay.stages.trainers.loop import Task, fit
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import State, Unwatched
 from assay.subjects.bench import held_out
 from assay.subjects.data.load import load_data, load_splits
 from assay.subjects.sources import checkpoint

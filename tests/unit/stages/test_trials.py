@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import State, Task, fit, rank
+from assay.stages.trainers.loop import Task, fit, rank
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.trials import best_rate
+from assay.stages.trainers.watch import State
 from watching import StateKeeper
 
 RNG = Stream(7)

@@ -21,7 +21,8 @@ from assay.stages.aeg.generator import Aeg, Columns, scaled
 from assay.stages.aeg.making import Making
 from assay.stages.aeg.nets import depth_of, margins
 from assay.stages.aeg.sheet import CAPTION, SHEET, sheet
-from assay.stages.trainers.loop import State, Task, Watch, fit
+from assay.stages.trainers.loop import Task, fit
+from assay.stages.trainers.watch import State, Watch
 from assay.subjects.asked import Asked
 from assay.subjects.bench import Bench, Data
 from assay.subjects.sources.load import pick_device

@@ -15,8 +15,9 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.core.specs import python_file, step
 from assay.stages.extractors import Features, digest_of, place_of
-from assay.stages.trainers.loop import Watch, accuracy
+from assay.stages.trainers.loop import accuracy
 from assay.stages.trainers.plain import plain
+from assay.stages.trainers.watch import Watch
 from assay.stages.workshop import Columns, Shown, made
 from assay.subjects.bench import VALIDATION_SHARE, Bench, Data, Splits, cut
 from assay.subjects.observer import Observer

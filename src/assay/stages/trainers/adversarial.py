@@ -6,9 +6,10 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Watch
+from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 
 
@@ -43,9 +44,10 @@ def adversarial(
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch by accuracy under the attacks.
 
     ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
-    a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
-    from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it learns, in place of
-    the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running average (``ema``).
+    a batch. ``warm`` is the share of the training in which their balls grow to full size, and searches to all their
+    steps: large balls are not learned from the start. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With
+    ``distil`` it learns, in place of the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of
+    its running average (``ema``).
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
@@ -57,4 +59,4 @@ def adversarial(
         count, now = round(len(x) * share), searches.warmed(at.progress, warm)
         return (torch.cat([now.made(net, x[:count], y[:count], ids[:count], at.rng), x[count:]]),)
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm)

@@ -20,10 +20,11 @@ from assay.core.registry import Bound, register
 from assay.stages.links import chain_of
 from assay.stages.mining import Mined, mined, targets
 from assay.stages.slicing import Slice, check_kind, slice_of
-from assay.stages.trainers.loop import Task, Watch, accuracy
+from assay.stages.trainers.loop import Task, accuracy
 from assay.stages.trainers.made_history import made_history
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.trials import best_rate
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Data, Splits
 from assay.subjects.cut import Cut, cut_of, placed
 from assay.subjects.history import Snapshots, check_since

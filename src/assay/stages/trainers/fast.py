@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Watch
+from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import SURE, Searches
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 
 log = logging.getLogger("assay")
@@ -44,6 +45,7 @@ def fast(
     ema: float = 0.0,
     awp: float = 0.0,
     time: float = 0.0,
+    warm: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
 ) -> nn.Module:
@@ -51,7 +53,8 @@ def fast(
 
     Nets that are trained by one step may come to fool that step and nothing else, from one epoch to the next
     (catastrophic overfitting). Every 20 batches some cases are attacked by PGD-10 too; where the net does better under
-    the single step by more than ``guard``, the ``careful`` attack takes over until it does not.
+    the single step by more than ``guard``, the ``careful`` attack takes over until it does not. ``warm`` is the share
+    of the training in which the balls of all of them grow to full size.
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
@@ -60,13 +63,13 @@ def fast(
     single = f"pgd(steps=1, step={step}, early_stop=false)"
     one = Searches(single, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     sure, slow = one.instead(SURE), one.instead(careful)
-    eye = _Eye(one, sure, guard)
+    eye = _Eye(one, guard)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
-        made = one.made(net, x, y, ids, at.rng)
-        if not eye.fooled(net, made, (x, y, ids), at):
+        made = one.warmed(at.progress, warm).made(net, x, y, ids, at.rng)
+        if not eye.fooled(net, made, (x, y, ids), sure.warmed(at.progress, warm), at):
             return (made,)
-        return (slow.made(net, x, y, ids, at.rng),)
+        return (slow.warmed(at.progress, warm).made(net, x, y, ids, at.rng),)
 
     trained = sure.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
     if eye.times:
@@ -80,19 +83,21 @@ class _Eye:
     What it saw counts for one epoch only, which then does the same in a training that goes on from there.
     """
 
-    def __init__(self, one: Searches, sure: Searches, guard: float) -> None:
-        self.one, self.sure, self.guard = one, sure, guard
+    def __init__(self, one: Searches, guard: float) -> None:
+        self.one, self.guard = one, guard
         self.times = 0  # how often it was so
         self._epoch: Stream | None = None
         self._batch, self._fooled = 0, False
 
-    def fooled(self, net: nn.Module, made: Tensor, some: tuple[Tensor, Tensor, Tensor], at: Moment) -> bool:
+    def fooled(
+        self, net: nn.Module, made: Tensor, some: tuple[Tensor, Tensor, Tensor], sure: Searches, at: Moment
+    ) -> bool:
         if at.rng != self._epoch:
             self._epoch, self._batch, self._fooled = at.rng, 0, False
         if self._batch % EVERY == 0:
             x, y, ids = (column[:LOOKED_AT] for column in some)
             by_one = self._right(net, made[:LOOKED_AT], y, at)
-            by_many = self._right(net, self.sure.made(net, x, y, ids, at.rng), y, at)
+            by_many = self._right(net, sure.made(net, x, y, ids, at.rng), y, at)
             self._fooled = by_one - by_many > self.guard
             self.times += self._fooled
             if self._fooled:

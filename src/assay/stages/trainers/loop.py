@@ -3,10 +3,9 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import TimeBox
+from assay.stages.trainers.watch import State, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,50 +68,6 @@ class Task:
     begin: Callable[[nn.Module, Cases, int, dict[str, Tensor]], dict[str, Tensor]] | None = None
 
 
-@dataclass(slots=True)
-class State:
-    """Everything that one more epoch depends on, and the best weights so far.
-
-    ``log`` may begin with the epochs of other trials; ``epoch`` counts those of this one. ``memory`` is what a trainer
-    keeps from epoch to epoch (``Task.begin``).
-    """
-
-    epoch: int
-    weights: dict[str, Tensor]
-    optimiser: dict[str, Any]
-    average: dict[str, Tensor]
-    best: dict[str, Tensor]
-    log: list[dict[str, float]] = field(default_factory=list)
-    memory: dict[str, Tensor] = field(default_factory=dict)
-
-
-class Watch(Protocol):
-    """Who looks on: keeps the state, the history, a progress bar."""
-
-    def resume(self) -> State | None: ...
-
-    def batch(self, epoch: int, done: float) -> None: ...
-
-    def epoch(self, state: State, net: nn.Module) -> None: ...
-
-    def note(self, facts: Mapping[str, Any]) -> None:
-        """What a trainer has to say of its work besides its epochs; JSON values."""
-        ...
-
-
-class Unwatched:
-    """Nobody looks on."""
-
-    def resume(self) -> State | None:
-        return None
-
-    def batch(self, epoch: int, done: float) -> None: ...
-
-    def epoch(self, state: State, net: nn.Module) -> None: ...
-
-    def note(self, facts: Mapping[str, Any]) -> None: ...
-
-
 def fit(
     module: nn.Module,
     train: Cases,
@@ -125,10 +81,12 @@ def fit(
     task: Task | None = None,
     patience: int = 0,
     attacked: int = 0,
+    heavier: float = 1.0,
 ) -> nn.Module:
     """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
 
     It ends after ``patience`` epochs that were no better than one before them; the judge attacks ``attacked`` cases.
+    Late steps take ``heavier`` times what the first ones do.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
 
@@ -147,7 +105,7 @@ def fit(
     train, val = train.to(device), val.to(device)
     if halved(device) and train.x.dim() == 4:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
-    run = _Run(net, train, plan, rng, watch, batch, task, min(len(val), attacked))
+    run = _Run(net, train, plan, rng, watch, batch, task, min(len(val), attacked), heavier)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
@@ -234,12 +192,14 @@ class _Run:
         batch: Batch | None,
         task: Task | None,
         attacked: int,
+        heavier: float,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
-        self.box = TimeBox(plan, -(-len(train) // plan.batch), self.ranks, self.device, attacked / plan.batch)
+        steps = -(-len(train) // plan.batch)
+        self.box = TimeBox(plan, steps, self.ranks, self.device, attacked / plan.batch, heavier)
         self.teacher = Teacher(net, plan, self.ranks) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)

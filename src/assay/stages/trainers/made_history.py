@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import State, Unwatched, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import State, Unwatched
 from assay.subjects.bench import Splits
 from assay.subjects.history import Snapshots
 

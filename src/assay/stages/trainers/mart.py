@@ -7,9 +7,10 @@ from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Task, Watch
+from assay.stages.trainers.loop import Moment, Task
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 
 
@@ -43,7 +44,7 @@ def mart(
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
     The best epoch is that of the highest accuracy under the attack. ``warm`` is the share of the training in which its
-    ball grows to full size.
+    ball grows to full size, and the search to all its steps.
 
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
@@ -66,4 +67,4 @@ def mart(
         return (boosted(moved, label, y if distil else None) + beta * divergence(moved, clean) * unsure).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm, task=task)

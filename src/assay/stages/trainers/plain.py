@@ -6,8 +6,9 @@ from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.stages.trainers.kept_back import judge
-from assay.stages.trainers.loop import Watch, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 
 

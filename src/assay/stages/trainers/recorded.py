@@ -21,7 +21,8 @@ from assay.subjects.sources.module import ModuleTarget
 FIXED = ("fgsm", "bim", "mim", "pgd")  # which do the same work for every batch, where no row stops before others
 MOST = 2**20  # numbers in a batch: with more, the GPU is the slower one
 SEEN = 4  # searches of one kind before it is recorded, which is over when a training times its first steps
-KINDS = 256  # that are remembered: balls that grow are of a new kind with every step
+KINDS = 256  # that are counted
+KEPT = 8  # records at a time, each with memory of its own; a ball that has grown does not come back
 MOSTLY = 0.9  # of what a replay makes is what the search makes; a slope near 0 may have either sign
 
 
@@ -54,14 +55,21 @@ class Recorded:
                 self._seen.clear()
             self._seen[kind] += 1
             if self._seen[kind] > SEEN:
+                self._make_room()
                 self.records[kind], made = _recorded(search, target, x, aims, key)
                 return made
             return _plain(search, target, x, aims, key)
-        record = self.records[kind]
+        record = self.records[kind] = self.records.pop(kind)  # the last one used stands last
         if record is None:
             return _plain(search, target, x, aims, key)
         passes.note(record.asked.forward, record.asked.gradient)
         return _replayed(record, x, aims, key)
+
+    def _make_room(self) -> None:
+        """For another record, where there are enough: the one that was not used for longest goes."""
+        held = [kind for kind, record in self.records.items() if record is not None]
+        for kind in held[: len(held) + 1 - KEPT]:
+            del self.records[kind]
 
 
 def fixed(search: Bound) -> bool:

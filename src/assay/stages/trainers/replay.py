@@ -13,10 +13,11 @@ from assay.core.randomness import Stream
 from assay.core.registry import register
 from assay.core.shapes import column
 from assay.stages.trainers.fuzzed import Fuzzing
-from assay.stages.trainers.loop import Judge, Moment, Task, Watch, fit
+from assay.stages.trainers.loop import Judge, Moment, Task, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import SURE, VALIDATED, Searches
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 

@@ -16,9 +16,10 @@ from assay.core.registry import Bound, register
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import made_by, untargeted
 from assay.stages.trainers.kept_back import Parted, among, judge, kept_back
-from assay.stages.trainers.loop import Watch, fit
+from assay.stages.trainers.loop import fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target, answer

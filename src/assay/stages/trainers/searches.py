@@ -1,6 +1,8 @@
 """The attacks inside a training: several in turn, against the net as it is, and what it withstands of them."""
 
 import copy
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +17,28 @@ from assay.core.registry import Bound
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import untargeted
 from assay.stages.trainers.inner import Inner
-from assay.stages.trainers.loop import Batch, Judge, Task, Watch, accuracy, fit
+from assay.stages.trainers.loop import Batch, Judge, Task, accuracy, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
 SURE = "pgd(steps=10, step=0.25, early_stop=false)"  # what judges a training whose own search does not
 VALIDATED = 1000  # validation cases attacked after each epoch
+SIZES = 16  # that a ball has while it grows
+
+
+def _smaller(params: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Parameters of a search in a smaller ball: fewer steps, each a larger share of it."""
+    if "eps" not in params:
+        return dict(params)
+    told = {**params, "eps": share * params["eps"]}
+    if {"steps", "step"} <= params.keys():
+        told["steps"] = max(1, math.ceil(share * params["steps"]))
+        told["step"] = params["step"] * math.sqrt(params["steps"] / told["steps"])
+    return told
 
 
 class Searches:
@@ -64,15 +79,20 @@ class Searches:
         return self._of([replace(one, params={**one.params, **params}) if known else one for one, known in both])
 
     def warmed(self, progress: float, warm: float) -> "Searches":
-        """The same in balls that grow to their full size over the share ``warm`` of the training."""
-        return self.grown(progress / warm if warm else 1.0)
+        """The same in balls that grow to their full size over the share ``warm`` of the training.
+
+        By a sixteenth at a time, not with every batch: a GPU replays a search, and one of another ball is another one.
+        """
+        return self.grown(math.floor(1 + SIZES * progress / warm) / SIZES if warm else 1.0)
 
     def grown(self, share: float) -> "Searches":
-        """The same in balls of that share of their radius; what has no ball stays as it is."""
+        """The same in balls of that share of their radius, in as many of their steps; what has no ball stays as it is.
+
+        A net is straighter in a small ball, and fewer steps find what is in it: half a ball takes half the passes.
+        """
         if share >= 1:
             return self
-        smaller = [{k: share * v if k == "eps" else v for k, v in one.params.items()} for one in self.all]
-        return self._of([replace(one, params=params) for one, params in zip(self.all, smaller, strict=True)])
+        return self._of([replace(one, params=_smaller(one.params, share)) for one in self.all])
 
     def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
         """Whom they attack: the net as it is now, at this place of the training."""
@@ -107,13 +127,21 @@ class Searches:
         rng: Stream,
         watch: Watch,
         task: Task | None = None,
+        warm: float = 0.0,
     ) -> nn.Module:
-        """The module trained on such batches; best epoch by what it withstands of these attacks."""
+        """The module trained on such batches; best epoch by what it withstands of these attacks.
+
+        ``warm`` says that balls grow.
+        """
         train, val = joined(data, extra), data.part("val").cases
         return fit(
             module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task,
-            attacked=VALIDATED,
+            attacked=VALIDATED, heavier=self._weight() / self.warmed(0.0, warm)._weight(),
         )  # fmt: skip
+
+    def _weight(self) -> float:
+        """About what a step of the training takes, in steps of a search: those of all searches, and its own."""
+        return 1 + sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
 
     def judge(self, rng: Stream) -> Judge:
         """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""

@@ -22,13 +22,18 @@ class TimeBox:
 
     All that is decided goes by the log, which a training that goes on has too. Only the first epoch, which has no log,
     goes by the clock; until it is timed there is no end in sight. ``judging`` says how many steps it takes to judge
-    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from.
+    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from. Late steps may
+    be ``heavier`` than the first, which are timed: by so much, where searches grow.
     """
 
-    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0) -> None:
-        self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
+    def __init__(
+        self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0, heavier: float = 1.0
+    ) -> None:
+        self.plan, self.whole, self.ranks, self.device, self.heavier = plan, steps, ranks, device, heavier
         self.steps, self.epochs, self.judging = steps, plan.epochs, judging * ranks.count  # one judges for all
         self._began: float | None = None
+        self._spent = 0.0  # the share of the time that the epochs in the log took
+        self._first = 1.0  # the share that the first one takes, once its steps are timed
 
     def begin(self, log: Sequence[Mapping[str, float]]) -> int:
         """How many epochs there are, by the log of those that are done; at least one."""
@@ -36,6 +41,7 @@ class TimeBox:
             return self.plan.epochs
         self.steps, self._began = int(log[0].get("steps", self.whole)) if log else self.whole, None
         taken = [row["seconds"] for row in log]
+        self._spent = min(1.0, sum(taken) / self.plan.time)
         if taken:
             pace = max(taken[1:][-PACE:] or taken)  # the first is the slowest, and no measure for long
             self.epochs = len(log) + max(0, int((self.plan.time - sum(taken)) / max(pace, 1e-9)))
@@ -47,10 +53,12 @@ class TimeBox:
         return self.epochs if taken else 1
 
     def progress(self, epoch: int, step: int) -> float:
-        """The share of the training that is done before a step."""
-        if self.plan.time and not epoch:
+        """The share of the training that is done before a step: of its time, where it has one."""
+        if not self.plan.time:
+            return (epoch + step / self.steps) / self.epochs
+        if not epoch:
             return self._by_the_clock(step)
-        return (epoch + step / self.steps) / self.epochs
+        return self._spent + (1 - self._spent) * step / self.steps / max(1, self.epochs - epoch)
 
     def facts(self) -> dict[str, float]:
         """What the log tells of an epoch that goes through a part of the cases."""
@@ -63,10 +71,11 @@ class TimeBox:
             return 0.0
         if step == TIMED[1] and self._began is not None:
             each = self.ranks.told(self._each)
-            room = self.plan.time / each  # for so many steps
+            room = self.plan.time / each / self.heavier  # for so many steps as they will be
             self.steps = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
-            self.epochs = max(1, int(room / (self.steps + self.judging)))
-        return step / self.steps / self.epochs
+            share = (self.steps / self.heavier + self.judging) / room
+            self._first = share if share <= 0.5 else 1.0  # else there is no second one
+        return self._first * step / self.steps
 
     def _each(self) -> float:
         """Seconds of a step."""

@@ -9,9 +9,10 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import register
-from assay.stages.trainers.loop import Moment, Task, Watch
+from assay.stages.trainers.loop import Moment, Task
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
+from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 
 
@@ -46,7 +47,7 @@ def trades(
 
     The attack climbs that divergence, not the loss of the label; one of several that climbs nothing, such as corrupt,
     does what it does. Epochs are judged by the attacks as they are written. ``warm`` is the share of the training in
-    which their balls grow to full size.
+    which their balls grow to full size, and searches to all their steps.
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
@@ -70,4 +71,4 @@ def trades(
         return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm, task=task)

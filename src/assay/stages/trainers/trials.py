@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
-from assay.stages.trainers.loop import Judge, State, Task, Watch, accuracy, fit
+from assay.stages.trainers.loop import Judge, Task, accuracy, fit
 from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.watch import State, Watch
 
 
 def best_rate(
