@@ -8,6 +8,9 @@ from assay.engines.evaluation import Share
 from assay.engines.hardened import Round, verdict_row
 
 
+DOUBT = 2.0  # by how many times a number that a check spoils may be too high
+
+
 class Judge:
     """Holds the rounds of a run, which grow, against a requirement; ``labels`` are the attacks behind its names."""
 
@@ -28,6 +31,9 @@ class Judge:
         Where none meets it, what the clauses that hold have to spare counts last: of models that miss it by as much
         the one with the better mean over the attacks is the result, and not the original because its clean accuracy
         did not drop. Of models that meet it the first of the best stays: a new run would have ended there.
+
+        Numbers that a check spoils are too high, if anything; so what has them comes last. Where nothing is asked it
+        does not come after an original that withstands less than half as much by its own.
         """
 
         def rank(done: Round) -> tuple[bool, bool, tuple[float, ...], float, tuple[float, ...]]:
@@ -36,7 +42,11 @@ class Judge:
                 return True, trusted, slacks, 0.0, ()
             return False, trusted, tuple(min(slack, 0.0) for slack in slacks), done.measured.mean, slacks
 
-        return max(self.rounds, key=rank).number
+        first = max(self.rounds, key=rank)
+        if first.number == 0 and not self.requirement.clauses:
+            able = [done for done in self.rounds if done.measured.mean > DOUBT * first.measured.mean]
+            first = max([first, *able], key=lambda done: rank(done)[2:])
+        return first.number
 
     def verdicts(self, number: int) -> tuple[Verdict, ...]:
         return self.requirement.check(self._numbers(self.rounds[number]))

@@ -3,15 +3,22 @@
 from assay.recipes.recipe import Recipe
 
 # Adversarial training in balls that grow: from the start in whole ones, LeNet-5 learned nothing of MNIST at 0.3. In a
-# given time a few large steps of the search were worth more than many small ones, and a large learning rate under
-# averaged weights more than a small one. TRADES did as well on digits and clothes, and worse on CIFAR-10. Models are
-# judged by attacks that the training does not use, epochs by its own. Ten minutes, where nobody says.
+# given time few steps of a search were worth more than many; but with few of them to the end, in 240 s, the net learned
+# to fool them (80 % under AutoAttack where it had 88 % after 40 s), so there is a guard. A large learning rate under
+# averaged weights did more than a small one.
 ASSAY = Recipe(
     name="assay",
     summary="Train for as long as there is time: adversarial, in balls that grow, with averaged weights (ours).",
-    train="adversarial(attack=pgd(steps=5, step=0.5, early_stop=false), warm=0.3, batch=128, lr=5e-3, ema=0.999, "
-    "time=600)",
+    train=(
+        "adversarial(attack=pgd(steps=5, step=0.5, early_stop=false), warm=0.3, guard=0.03, batch=128, lr=5e-3, "
+        "ema=0.999, time=600)"
+    ),
     control="plain(batch=128, ema=0.999)",
     suite="apgd_ce, apgd_dlr",
-    parts=(("balls that grow", "warm=0"), ("averaged weights", "ema=0"), ("a large learning rate", "lr=1e-3")),
+    parts=(
+        ("balls that grow", "warm=0"),
+        ("the guard", "guard=0"),
+        ("averaged weights", "ema=0"),
+        ("a large learning rate", "lr=1e-3"),
+    ),
 )

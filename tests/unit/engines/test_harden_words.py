@@ -59,6 +59,14 @@ def test_no_mean_makes_up_for_numbers_that_cannot_be_trusted() -> None:
     assert judge("robust>=0.5", measured(10, 0), measured(90, 0, spoiled=True)).best() == 0
 
 
+def test_where_nothing_is_asked_an_original_that_is_broken_is_not_the_result() -> None:
+    """A number that a check spoils may be too high, but hardly by twice."""
+    assert judge("", measured(10, 0), measured(90, 80, spoiled=True)).best() == 1
+    assert judge("", measured(10, 0), measured(60, 60), measured(90, 80, spoiled=True)).best() == 1
+    assert judge("", measured(50, 40), measured(90, 80, spoiled=True)).best() == 0
+    assert judge("", measured(50, 40), measured(45, 40)).best() == 0
+
+
 MADE = ("original", "resistant", "cases", "cases")
 
 

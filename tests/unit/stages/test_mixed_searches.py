@@ -10,6 +10,8 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence
 from assay.core.randomness import Stream
 from assay.core.registry import bind
+from assay.stages.trainers.growth import Growth
+from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits, with_validation
@@ -92,23 +94,62 @@ def test_what_is_mixed_in_is_withstood(trainer: str, more: str, broken: str) -> 
     assert mixed > alone + 0.03
 
 
+def moment(progress: float, *log: dict[str, float]) -> Moment:
+    return Moment(Stream(0), progress, log)
+
+
 def test_balls_that_grow_leave_what_has_none() -> None:
     searches = Searches("pgd, corrupt(kind=jpeg)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
-    pgd, corrupt = searches.grown(0.25).all
-    assert pgd.params["eps"] == pytest.approx(0.05)
+    pgd, corrupt = searches.at(moment(0.1), Growth(warm=0.5)).all
+    assert pgd.params["eps"] == pytest.approx(0.2 * 4 / 16)
+    assert {**pgd.params, "eps": 0.2} == searches.all[0].params
     assert corrupt == searches.all[1]
+    assert searches.at(moment(0.5), Growth(warm=0.5)) is searches
 
 
-@pytest.mark.parametrize(
-    ("done", "share", "steps"), [(0.0, 1 / 16, 1), (0.1, 6 / 16, 4), (0.15, 9 / 16, 6), (0.3, 1, 10)]
-)
-def test_balls_grow_by_sixteenths_and_searches_with_them(done: float, share: float, steps: int) -> None:
-    searches = Searches("pgd(steps=10, step=0.2)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
-    (now,) = searches.warmed(done, 0.3).all
-    assert now.params["eps"] == pytest.approx(0.2 * share)
-    assert now.params["steps"] == steps
-    assert now.params["step"] == pytest.approx(0.2 * (10 / steps) ** 0.5)
-    assert searches.warmed(done, 0.0) is searches
+@pytest.mark.parametrize(("done", "ball"), [(0.0, 1), (0.1, 6), (0.15, 9), (0.29, 16), (0.8, 16)])
+def test_balls_grow_by_sixteenths(done: float, ball: int) -> None:
+    assert Growth(warm=0.3).ball(done) == ball / 16
+
+
+def test_steps_double_where_the_net_fools_its_searches() -> None:
+    searches = Searches("pgd(steps=4, step=0.5), fgsm", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    fooled, honest, small = {"own": 0.9, "score": 0.8}, {"own": 0.9, "score": 0.88}, {"score": 0.1}
+
+    def steps(*log: dict[str, float], guard: float = 0.05) -> tuple[int, float]:
+        pgd, fgsm = searches.at(moment(0.5, *log), Growth(guard=guard)).all
+        assert fgsm.params == searches.all[1].params
+        return pgd.params["steps"], pgd.params["step"]
+
+    assert steps() == steps(honest) == steps(small) == (4, 0.5)
+    assert steps(small, fooled, honest) == (8, pytest.approx(0.5 / 2**0.5))
+    assert steps(fooled, fooled, honest) == (16, pytest.approx(0.25))
+    assert steps(*[fooled] * 9) == (32, pytest.approx(0.5 / 8**0.5))
+    assert steps(fooled, guard=0.0) == (4, 0.5)
+
+
+class Rough(nn.Module):
+    """The first class where the mean is below a half; ripples make slopes lead nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        far = self.weight * (x.flatten(1).mean(1) - 0.5)
+        return torch.stack([-far, far + 0.01 * torch.sin(400 * far)], 1)
+
+
+def test_epochs_are_chosen_by_a_better_search_than_the_training_has() -> None:
+    """The ripples of the net stop a search of one step; the score sees through, and the log tells both."""
+    x = torch.rand(200, 1, 2, 2, generator=torch.Generator().manual_seed(0)) * 0.2 + 0.3
+    val = Cases.of(x, torch.zeros(200, dtype=torch.int64))
+    spec = InputSpec((1, 2, 2), (0.0, 1.0), ("low", "high"))
+    searches = Searches("pgd(steps=1, step=0.1, early_stop=false)", Rough(), spec, eps=0.15, norm="linf", batch=8)
+    told = searches.judge(Stream(0))(Rough(), val)
+    assert told["val_accuracy"] > told["own"] > told["score"] + 0.1
+    searches.at(moment(0.1), Growth(warm=0.5))
+    assert "own" not in searches.judge(Stream(0))(Rough(), val), "in a small ball it learns nothing of the whole one"
 
 
 def test_what_climbs_has_its_loss_and_the_others_have_labels() -> None:

@@ -118,7 +118,7 @@ def test_judging_takes_of_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
         return accuracy(net, val)
 
     plan = Plan(1, 2, 0.1, time=400.0)
-    fit(net(), cases(800), cases(20), plan, rng=Stream(0), watch=ticking, batch=ticking.asked, judge=judge, attacked=20)
+    fit(net(), cases(800), cases(20), plan, rng=Stream(0), watch=ticking, batch=ticking.asked, judge=judge, judging=20)
     assert [row["steps"] for row in ticking.log] == [30] * 10
     assert ticking.now == 400
     assert ticking.moments[16:] == pytest.approx([step / 300 for step in range(16, 300)])
@@ -133,11 +133,10 @@ def test_one_whose_searches_grow_takes_its_time_and_grows_by_the_time(monkeypatc
         return ticking.asked(net, x, y, ids, at)
 
     plan = Plan(1, 2, 0.1, time=1200.0)
-    fit(net(), cases(800), cases(16), plan, rng=Stream(0), watch=ticking, batch=asked, heavier=3.0)
-    assert {row["steps"] for row in ticking.log} == {40.0}, "a tenth of the time, as long as steps will take"
-    assert 1080 < ticking.now <= 1200
+    fit(net(), cases(800), cases(16), plan, rng=Stream(0), watch=ticking, batch=asked)
+    assert 900 < ticking.now <= 1200, "all but part of an epoch of 360 s"
     small = sum(progress < 0.3 for progress in ticking.moments)
-    assert 0.25 < small / 1200 < 0.35
+    assert 0.25 < small / 1200 < 0.35, "a second each"
     assert ticking.moments == sorted(ticking.moments)
     assert ticking.moments[-1] > 0.95
 

@@ -6,6 +6,7 @@ from assay.core.cases import Cases
 from assay.core.errors import UsageError
 from assay.core.randomness import Stream
 from assay.core.registry import register
+from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -47,7 +48,7 @@ def dynamic(
     The attack must know ``converged``, as pgd does: a case stops where its FOL is no more than ``loose`` at first, less
     with every epoch, and 0 from the share ``until`` of the training on, where searches go all their steps; with
     ``until`` above 1 it never comes to that. ``warm`` is the share of the training in which the ball grows to full
-    size, and the search to all its steps. The best epoch is that of the highest accuracy under the whole attack.
+    size. The best epoch is that of the highest accuracy under the whole attack.
 
     Formula: stop at eps·‖g‖₁ − ⟨x' − x, g⟩ ≤ loose · max(0, 1 − t / until), t the share of the training that is done.
     """
@@ -57,10 +58,11 @@ def dynamic(
     )  # fmt: skip
     if loose < 0 or until <= 0:
         raise UsageError(f"loose is not negative, and until is a share of the training; got {loose} and {until}")
+    growth = Growth(warm)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
-        now = searches.climbing(converged=loose * max(0.0, 1.0 - at.progress / until)).warmed(at.progress, warm)
+        now = searches.climbing(converged=loose * max(0.0, 1.0 - at.progress / until)).at(at, growth)
         return (now.made(net, x, y, ids, at.rng),)
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from assay.core.cases import Cases
 from assay.core.randomness import Stream
 from assay.core.registry import register
+from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.loop import Moment
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import SURE, Searches
@@ -60,16 +61,17 @@ def fast(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
         distil=distil, temperature=temperature,
     )  # fmt: skip
+    growth = Growth(warm)
     single = f"pgd(steps=1, step={step}, early_stop=false)"
     one = Searches(single, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     sure, slow = one.instead(SURE), one.instead(careful)
     eye = _Eye(one, guard)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
-        made = one.warmed(at.progress, warm).made(net, x, y, ids, at.rng)
-        if not eye.fooled(net, made, (x, y, ids), sure.warmed(at.progress, warm), at):
+        made = one.at(at, growth).made(net, x, y, ids, at.rng)
+        if not eye.fooled(net, made, (x, y, ids), sure.at(at, growth), at):
             return (made,)
-        return (slow.warmed(at.progress, warm).made(net, x, y, ids, at.rng),)
+        return (slow.at(at, growth).made(net, x, y, ids, at.rng),)
 
     trained = sure.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
     if eye.times:

@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,10 +31,11 @@ from assay.stages.trainers.watch import State, Watch
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where in a training a batch is: the randomness of its epoch, and the share of all steps that are made."""
+    """Where in a training a batch is: the randomness of its epoch, the share that is done, the epochs before it."""
 
     rng: Stream
     progress: float
+    log: Sequence[Mapping[str, float]] = ()
 
 
 # (net, x, y, ids, moment) -> what to learn from: columns with a row for each case, the inputs first
@@ -80,13 +81,12 @@ def fit(
     judge: Judge | None = None,
     task: Task | None = None,
     patience: int = 0,
-    attacked: int = 0,
-    heavier: float = 1.0,
+    judging: float = 0.0,
 ) -> nn.Module:
     """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
 
-    It ends after ``patience`` epochs that were no better than one before them; the judge attacks ``attacked`` cases.
-    Late steps take ``heavier`` times what the first ones do.
+    It ends after ``patience`` epochs that were no better than one before them. Judging an epoch takes about as long as
+    learning from ``judging`` cases.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
 
@@ -105,7 +105,7 @@ def fit(
     train, val = train.to(device), val.to(device)
     if halved(device) and train.x.dim() == 4:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
-    run = _Run(net, train, plan, rng, watch, batch, task, min(len(val), attacked), heavier)
+    run = _Run(net, train, plan, rng, watch, batch, task, judging)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
@@ -113,7 +113,7 @@ def fit(
         epoch, started = state.epoch, time.perf_counter()
         with passes.counted() as asked:
             state.memory = run.begun(epoch, state.memory)
-            loss = run.one_epoch(epoch, state.average)
+            loss = run.one_epoch(epoch, state.average, tuple(state.log[others:]))
         if task is not None and task.epoch is not None:
             task.epoch(net)
         run.ranks.level(net)
@@ -191,15 +191,14 @@ class _Run:
         watch: Watch,
         batch: Batch | None,
         task: Task | None,
-        attacked: int,
-        heavier: float,
+        judging: float,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
         steps = -(-len(train) // plan.batch)
-        self.box = TimeBox(plan, steps, self.ranks, self.device, attacked / plan.batch, heavier)
+        self.box = TimeBox(plan, steps, self.ranks, self.device, judging / plan.batch)
         self.teacher = Teacher(net, plan, self.ranks) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)
@@ -224,7 +223,7 @@ class _Run:
         begin = None if self.task is None else self.task.begin
         return memory if begin is None else begin(self.net, self.train, epoch, memory)
 
-    def one_epoch(self, epoch: int, average: dict[str, Tensor]) -> float:
+    def one_epoch(self, epoch: int, average: dict[str, Tensor], log: Sequence[Mapping[str, float]]) -> float:
         """Mean training loss of one pass over the cases."""
         plan, n = self.plan, len(self.train)
         here = self.rng.at("epoch", epoch)
@@ -241,7 +240,7 @@ class _Run:
                 rows, step, i = order[i * plan.batch :][: plan.batch], i, i + 1
                 if len(rows) == 1 and n > 1 and self.net.training:
                     continue  # batch normalisation cannot learn from one case
-                moment = Moment(here.at("inner"), self.box.progress(epoch, step))
+                moment = Moment(here.at("inner"), self.box.progress(epoch, step), log)
                 graphed.set_rate(self.optimiser, plan.lr * rate_at(plan.schedule, moment.progress))
                 total += self._step(rows, moment, moves, average) * len(rows)
                 self.ranks.seen += len(rows)

@@ -7,6 +7,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import boosted, divergence
 from assay.core.randomness import Stream
 from assay.core.registry import register
+from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.loop import Moment, Task
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -38,13 +39,14 @@ def mart(
     awp: float = 0.0,
     time: float = 0.0,
     warm: float = 0.0,
+    guard: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
     The best epoch is that of the highest accuracy under the attack. ``warm`` is the share of the training in which its
-    ball grows to full size, and the search to all its steps.
+    ball grows to full size. ``guard`` is as in ``adversarial``.
 
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
@@ -55,10 +57,11 @@ def mart(
     )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
+    growth = Growth(warm, guard)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
 
     def attacked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor, Tensor, Tensor]:
-        return searches.warmed(at.progress, warm).made(net, x, y, ids, at.rng), x, y
+        return searches.at(at, growth).made(net, x, y, ids, at.rng), x, y
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, label: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         moved: Tensor = net(made).float()
@@ -67,4 +70,4 @@ def mart(
         return (boosted(moved, label, y if distil else None) + beta * divergence(moved, clean) * unsure).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)

@@ -16,7 +16,7 @@ from assay.stages.trainers.fuzzed import Fuzzing
 from assay.stages.trainers.loop import Judge, Moment, Task, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
-from assay.stages.trainers.searches import SURE, VALIDATED, Searches
+from assay.stages.trainers.searches import SURE, Searches
 from assay.stages.trainers.watch import Watch
 from assay.subjects.bench import Splits
 from assay.subjects.sources.module import ModuleTarget
@@ -61,7 +61,7 @@ def replay(
     which the period began gets right, up the ``objective`` where there is one; its first case of another class is kept
     for the period. A ``share`` of each batch, inputs that have a case before others, is replaced by their cases; what
     is left is attacked where an ``attack`` is named. The best epoch is that of the highest accuracy under the attack,
-    PGD-10 where none is named.
+    PGD-10 where none is named, and APGD.
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
@@ -85,7 +85,7 @@ def replay(
         batch=fresh.batch,
         judge=fresh.judge(searches),
         task=Task(loss, pure=True, begin=fresh.begin),
-        attacked=VALIDATED,
+        judging=searches.judging(data.part("val").cases),
     )
 
 

@@ -1,8 +1,6 @@
 """The attacks inside a training: several in turn, against the net as it is, and what it withstands of them."""
 
 import copy
-import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +14,9 @@ from assay.core.randomness import Stream
 from assay.core.registry import Bound
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import untargeted
+from assay.stages.trainers.growth import OWN, Growth, grown
 from assay.stages.trainers.inner import Inner
-from assay.stages.trainers.loop import Batch, Judge, Task, accuracy, fit
+from assay.stages.trainers.loop import Batch, Judge, Moment, Task, accuracy, fit
 from assay.stages.trainers.plain import joined
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.watch import Watch
@@ -27,18 +26,8 @@ from assay.subjects.target import Target
 
 SURE = "pgd(steps=10, step=0.25, early_stop=false)"  # what judges a training whose own search does not
 VALIDATED = 1000  # validation cases attacked after each epoch
-SIZES = 16  # that a ball has while it grows
-
-
-def _smaller(params: Mapping[str, Any], share: float) -> dict[str, Any]:
-    """Parameters of a search in a smaller ball: fewer steps, each a larger share of it."""
-    if "eps" not in params:
-        return dict(params)
-    told = {**params, "eps": share * params["eps"]}
-    if {"steps", "step"} <= params.keys():
-        told["steps"] = max(1, math.ceil(share * params["steps"]))
-        told["step"] = params["step"] * math.sqrt(params["steps"] / told["steps"])
-    return told
+STEPS = 20  # of a better search than trainings have, which epochs are chosen by
+BETTER = {"linf": f"apgd_ce(steps={STEPS})", "l2": f"apgd_ce(steps={STEPS})", "l1": f"pgd(steps={STEPS}, step=0.2)"}
 
 
 class Searches:
@@ -52,6 +41,7 @@ class Searches:
         self.eps, self.norm = eps, norm
         self.chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
         self.all = self._read(attacks)
+        self.now: dict[str, float] = {"ball": 1.0, "times": 1}  # of the last batch; shared by all that come of these
 
     def _read(self, attacks: str) -> list[Bound]:
         found = [untargeted(one, self.start, eps=self.eps, norm=self.norm, who="a trainer") for one in split(attacks)]
@@ -78,21 +68,11 @@ class Searches:
         both = zip(self.all, knows, strict=True)
         return self._of([replace(one, params={**one.params, **params}) if known else one for one, known in both])
 
-    def warmed(self, progress: float, warm: float) -> "Searches":
-        """The same in balls that grow to their full size over the share ``warm`` of the training.
-
-        By a sixteenth at a time, not with every batch: a GPU replays a search, and one of another ball is another one.
-        """
-        return self.grown(math.floor(1 + SIZES * progress / warm) / SIZES if warm else 1.0)
-
-    def grown(self, share: float) -> "Searches":
-        """The same in balls of that share of their radius, in as many of their steps; what has no ball stays as it is.
-
-        A net is straighter in a small ball, and fewer steps find what is in it: half a ball takes half the passes.
-        """
-        if share >= 1:
-            return self
-        return self._of([replace(one, params=_smaller(one.params, share)) for one in self.all])
+    def at(self, moment: Moment, growth: Growth) -> "Searches":
+        """The same as they are at that moment of a training."""
+        ball, times = growth.ball(moment.progress), growth.times(moment.log)
+        self.now |= {"ball": ball, "times": times}
+        return self if ball >= 1 and times == 1 else self._of([grown(one, ball, times) for one in self.all])
 
     def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
         """Whom they attack: the net as it is now, at this place of the training."""
@@ -127,37 +107,44 @@ class Searches:
         rng: Stream,
         watch: Watch,
         task: Task | None = None,
-        warm: float = 0.0,
     ) -> nn.Module:
-        """The module trained on such batches; best epoch by what it withstands of these attacks.
-
-        ``warm`` says that balls grow.
-        """
+        """The module trained on such batches; best epoch by what it withstands of these attacks and of a better one."""
         train, val = joined(data, extra), data.part("val").cases
         return fit(
             module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task,
-            attacked=VALIDATED, heavier=self._weight() / self.warmed(0.0, warm)._weight(),
+            judging=self.judging(val),
         )  # fmt: skip
 
-    def _weight(self) -> float:
-        """About what a step of the training takes, in steps of a search: those of all searches, and its own."""
-        return 1 + sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
+    def judging(self, val: Cases) -> float:
+        """To learn from how many cases takes about as long as to judge an epoch."""
+        each = 1 + sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
+        return min(len(val), VALIDATED) * (1 + STEPS / each)
 
     def judge(self, rng: Stream) -> Judge:
-        """Clean accuracy and, as the score, the share of validation cases that withstand every attack."""
+        """Clean accuracy, the share of validation cases that withstand the attacks, and as the score that of those that
+        withstand a better search in the same balls, too: one that is chosen by what it was trained by is flattered.
+        """
+        balls = {(one.params["norm"], one.params["eps"]) for one in self.all if {"norm", "eps"} <= one.params.keys()}
+        found = [
+            untargeted(BETTER[norm], self.start, eps=eps, norm=norm, who="a judge")
+            for norm, eps in sorted(balls)
+            if norm in BETTER
+        ]
 
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
-            held = self.held(net, val[:VALIDATED], rng.at("validation"))
-            return {**accuracy(net, val), "score": float(held.float().mean())}
+            val, here = val[:VALIDATED], rng.at("validation")
+            own = self._of([grown(one, 1.0, int(self.now["times"])) for one in self.all]).held(net, val, here)
+            both = own.clone()
+            both[own] = self._of(found).held(net, val[own], here)
+            whole = {} if self.now["ball"] < 1 else {OWN: float(own.float().mean())}
+            return {**whole, "score": float(both.float().mean())}
 
-        return judged
+        return lambda net, val: {**accuracy(net, val), **judged(net, val)}
 
     def held(self, net: nn.Module, val: Cases, rng: Stream) -> Tensor:
-        """Which cases withstand every attack, (N,)."""
+        """Which cases are right and withstand every attack, (N,)."""
         target, itself = self.target(net, val.x, rng), ModuleTarget(net, self.spec)
-        held = torch.ones(len(val), dtype=torch.bool, device=val.x.device)
-        for place in range(len(self.all)):
-            made = self._by(place, target, val.x, val.y, val.origin, rng)
-            with torch.no_grad(), itself.ready():
-                held &= self.chunks.map(lambda x: itself(x).argmax(1), made) == val.y
-        return held
+        made = [self._by(place, target, val.x, val.y, val.origin, rng) for place in range(len(self.all))]
+        with torch.no_grad(), itself.ready():
+            right = [self.chunks.map(lambda x: itself(x).argmax(1), x) == val.y for x in (val.x, *made)]
+        return torch.stack(right).all(0)

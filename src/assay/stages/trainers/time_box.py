@@ -22,14 +22,11 @@ class TimeBox:
 
     All that is decided goes by the log, which a training that goes on has too. Only the first epoch, which has no log,
     goes by the clock; until it is timed there is no end in sight. ``judging`` says how many steps it takes to judge
-    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from. Late steps may
-    be ``heavier`` than the first, which are timed: by so much, where searches grow.
+    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from.
     """
 
-    def __init__(
-        self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0, heavier: float = 1.0
-    ) -> None:
-        self.plan, self.whole, self.ranks, self.device, self.heavier = plan, steps, ranks, device, heavier
+    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0) -> None:
+        self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
         self.steps, self.epochs, self.judging = steps, plan.epochs, judging * ranks.count  # one judges for all
         self._began: float | None = None
         self._spent = 0.0  # the share of the time that the epochs in the log took
@@ -71,9 +68,9 @@ class TimeBox:
             return 0.0
         if step == TIMED[1] and self._began is not None:
             each = self.ranks.told(self._each)
-            room = self.plan.time / each / self.heavier  # for so many steps as they will be
+            room = self.plan.time / each  # for so many steps
             self.steps = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
-            share = (self.steps / self.heavier + self.judging) / room
+            share = (self.steps + self.judging) / room
             self._first = share if share <= 0.5 else 1.0  # else there is no second one
         return self._first * step / self.steps
 

@@ -9,6 +9,7 @@ from assay.core.errors import UsageError
 from assay.core.losses import divergence, smoothed
 from assay.core.randomness import Stream
 from assay.core.registry import register
+from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.loop import Moment, Task
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
@@ -40,6 +41,7 @@ def trades(
     awp: float = 0.0,
     time: float = 0.0,
     warm: float = 0.0,
+    guard: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
 ) -> nn.Module:
@@ -47,7 +49,7 @@ def trades(
 
     The attack climbs that divergence, not the loss of the label; one of several that climbs nothing, such as corrupt,
     does what it does. Epochs are judged by the attacks as they are written. ``warm`` is the share of the training in
-    which their balls grow to full size, and searches to all their steps.
+    which their balls grow to full size. ``guard`` is as in ``adversarial``.
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
@@ -57,6 +59,7 @@ def trades(
     )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
+    growth = Growth(warm, guard)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)
     apart = searches.climbing(loss=divergence, criterion=alike)
 
@@ -64,11 +67,11 @@ def trades(
         target = apart.target(net, x, at.rng)
         with torch.no_grad(), target.ready():
             log_p = apart.chunks.map(lambda x: target(x).log_softmax(1), x)
-        return apart.warmed(at.progress, warm).made(net, x, y, ids, at.rng, log_p), x
+        return apart.at(at, growth).made(net, x, y, ids, at.rng, log_p), x
 
     def loss(net: nn.Module, made: Tensor, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         clean, moved = net(x).float(), net(made).float()
         return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, warm=warm, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)
