@@ -30,7 +30,8 @@ def measured(fgsm: int, pgd: int, clean: int = 100, worst: int | None = None, *,
 
 
 def judge(until: str, *each: Measured) -> Judge:
-    return Judge(Requirement.parse(until), {}, [Round(number, m) for number, m in enumerate(each)])
+    asked = Requirement.parse(until) if until else Requirement(())
+    return Judge(asked, {}, [Round(number, m) for number, m in enumerate(each)])
 
 
 @pytest.mark.parametrize(
