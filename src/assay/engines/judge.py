@@ -7,7 +7,6 @@ from assay.core.requirement import Requirement, Verdict
 from assay.engines.evaluation import Share
 from assay.engines.hardened import Round, verdict_row
 
-
 DOUBT = 2.0  # by how many times a number that a check spoils may be too high
 
 
