@@ -66,8 +66,9 @@ def main() -> None:
         time.sleep(0.2)
     for one in running:
         one.terminate()
-        one.wait()
-    for name in told.names:
+        if one.wait() not in (0, 2):  # 2: stopped, and to be gone on with
+            print(f"a process ended with exit code {one.returncode}; see the .log files", file=sys.stderr)
+    for name in filter(lambda name: Path(_folder(name, told)).is_dir(), told.names):
         whole = subprocess.run([*_assay(), "arena", _folder(name, told), "--json"], check=True, capture_output=True)
         Path(f"{_folder(name, told)}.json").write_bytes(whole.stdout)
         subprocess.run([*_assay(), "arena", _folder(name, told), "--markdown"], check=True)

@@ -143,7 +143,7 @@ def _spending(time: str | float | None, passes: int | None) -> tuple[float | Non
 def _settled(contest: Contest, columns: str, cases: int, part: str) -> tuple[Target, Data, tuple[Heading, ...]]:
     """The model that all start from, the inputs that all are measured on, and the columns."""
     splits = with_validation(load_splits(contest.data, size=contest.how["size"], like=contest.model))
-    if part == TEST and splits.test is None:
+    if splits.test is None:  # hardenings ask for one also where they do not look at it
         raise UsageError(f"{splits.name} has no test part to measure on; give a data set with train and test parts")
     whole = splits.part(part)
     original = _loaded(contest.model, whole, contest.how)

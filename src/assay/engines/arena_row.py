@@ -8,7 +8,7 @@ from typing import Any
 from assay.core import store
 from assay.core.errors import Interrupted, UsageError
 from assay.core.files import sha256
-from assay.core.registry import entry, lookup, names
+from assay.core.registry import ENGINE_ARGUMENTS, entry, lookup, names
 from assay.core.specs import Params, canonical, did_you_mean, python_file, step, written
 from assay.engines.harden import harden
 from assay.engines.hardened import ALL_DONE, Hardened
@@ -104,7 +104,8 @@ def _kind(name: str) -> tuple[str, str]:
 def shared_by_trainers(trainers: str) -> Params:
     """Parameters that a text gives to all trainers; each must be one of some trainer's."""
     params = step(f"trainers({trainers})")[1]
-    known = sorted({p.name for name in names("trainer") for p in lookup("trainer", name)[0].parameters})
+    every = {p.name for name in names("trainer") for p in lookup("trainer", name)[0].parameters}
+    known = sorted(every - set(ENGINE_ARGUMENTS))
     for name in params:
         if name not in known:
             raise UsageError(f"no trainer has a parameter {name!r}; {did_you_mean(name, known)}")

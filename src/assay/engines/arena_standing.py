@@ -94,9 +94,10 @@ class Standing:
 
 
 def unseen_in(protocol: Mapping[str, Any]) -> list[str]:
-    """The columns of other norms and of turned images, over all inputs; none where there is but one."""
+    """The columns of other norms than the arena's and of turned images, over all inputs; none where there is one."""
     columns: Mapping[str, Mapping[str, Any]] = protocol["columns"]
-    found = [name for name in columns if name.split("(")[0] in OTHERS and not columns[name].get("cases")]
+    others = [name for name in OTHERS if name != protocol.get("norm", "linf")]
+    found = [name for name in columns if name.split("(")[0] in others and not columns[name].get("cases")]
     return found if len(found) > 1 and UNSEEN not in columns else []
 
 

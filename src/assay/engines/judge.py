@@ -10,6 +10,9 @@ from assay.engines.hardened import Round, verdict_row
 DOUBT = 2.0  # by how many times a number that a check spoils may be too high
 
 
+LOST = ("bad_clean_accuracy", "zero_gradient")  # checks that tell of a net that answers the same to everything
+
+
 class Judge:
     """Holds the rounds of a run, which grow, against a requirement; ``labels`` are the attacks behind its names."""
 
@@ -43,7 +46,7 @@ class Judge:
 
         first = max(self.rounds, key=rank)
         if first.number == 0 and not self.requirement.clauses:
-            able = [done for done in self.rounds if done.measured.mean > DOUBT * first.measured.mean]
+            able = [done for done in self.rounds if _works(done) and done.measured.mean > DOUBT * first.measured.mean]
             first = max([first, *able], key=lambda done: rank(done)[2:])
         return first.number
 
@@ -65,3 +68,8 @@ class Judge:
     def _numbers(self, done: Round) -> dict[str, float]:
         numbers = done.measured.numbers(self.rounds[0].measured)
         return numbers | {name: numbers[label] for name, label in self.labels.items()}
+
+
+def _works(done: Round) -> bool:
+    """Whether a model is one still, whatever its numbers are worth."""
+    return not any(warning["name"] in LOST for warning in done.measured.warnings)

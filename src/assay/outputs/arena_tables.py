@@ -52,8 +52,18 @@ def arena_markdown(told: Arena) -> str:
 def title_of(told: Arena) -> str:
     """Model, data, number of inputs and ball."""
     p = told.protocol
-    inputs = f"{p['n']} {PARTS[p.get('part', TEST)]} inputs"
+    inputs = f"{p['n']} {part_of(p)} inputs"
     return f"{p['model']} on {p['data']}, {inputs}, {p['norm']} eps={p['eps_text']}, {spending(p)} a row"
+
+
+def part_of(protocol: Mapping[str, Any]) -> str:
+    """Which inputs an arena measures on, in words."""
+    return PARTS[str(protocol.get("part", TEST))]
+
+
+def inputs_hash(protocol: Mapping[str, Any]) -> str:
+    """The fingerprint of these inputs."""
+    return str(protocol[f"{protocol.get('part', TEST)}_fingerprint"])
 
 
 def spending(protocol: Mapping[str, Any]) -> str:
@@ -83,6 +93,8 @@ def meaning(told: Arena) -> list[str]:
         said.append(
             f"{UNSEEN} is the mean of {', '.join(others)}: attacks that no row trains with unless its name says so."
         )
+    unlike = [row for row in standing.cells if len(_settings(told, row)) > 1]
+    said += [f"Seeds of unlike settings, so their mean is of two things: {', '.join(unlike)}."] if unlike else []
     limited = [f"{name} of {p['cases']}" for name, p in told.protocol["columns"].items() if p.get("cases")]
     said += [f"Of fewer inputs: {', '.join(limited)}."] if limited else []
     checks = {name for row in standing.cells.values() for cell in row.values() for name in cell.unreliable}
@@ -95,6 +107,11 @@ def meaning(told: Arena) -> list[str]:
     if len(machines) > 1:
         said.append(f"Rows were run on different machines, so equal times are not equal work: {'; '.join(machines)}.")
     return said
+
+
+def _settings(told: Arena, row: str) -> set[str]:
+    """How the stages of a row were set, over its seeds: a recipe may have changed between them."""
+    return {str(one["made"].get("stages")) for one in told.rows if one["row"] == row}
 
 
 def beyond(spent: Mapping[str, float | None], protocol: Mapping[str, Any]) -> bool:

@@ -123,6 +123,8 @@ def test_an_arena_to_choose_by_leaves_the_test_part_alone(tiny: str, tmp_path: P
     assert "60 validation inputs" in arena_markdown(told)
     spoiled = json.loads((tmp_path / "v/rows/spoils-seed-0.json").read_text())
     assert "--part val" in spoiled["command"]
+    assert run(["report", "v"]) == 0
+    assert "validation data hash" in (tmp_path / "v/report/index.html").read_text()
     with pytest.raises(UsageError, match="another protocol"):
         arena(tiny, "spoils", out="v")
 
@@ -140,6 +142,18 @@ def test_trainers_share_what_they_are_set_to_and_rows_and_recipes_keep_their_own
     assert all("--trainers 'batch=50, warm=0.25'" in row["command"] for row in told.rows)
     with pytest.raises(UsageError, match="another protocol"):
         arena(tiny, "plain", columns="clean")
+
+
+def test_seeds_of_unlike_settings_are_told(tiny: str, tmp_path: Path) -> None:
+    """As where a recipe was another one when its first seed was run."""
+    whole = arena(tiny, "plain(epochs=1)", seeds=2, columns="clean").to_json()
+    assert "Seeds of unlike settings" not in arena_markdown(Arena.read("a"))
+    one = next(row for row in whole["rows"] if row["seed"] == 1)
+    one["made"]["stages"]["train"] = one["made"]["stages"]["train"].replace("batch=64", "batch=65")
+    (tmp_path / "a.json").write_text(json.dumps(whole))
+    assert "Seeds of unlike settings, so their mean is of two things: plain(epochs=1)" in arena_markdown(
+        Arena.read("a.json")
+    )
 
 
 def test_rows_that_are_there_are_not_done_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +261,7 @@ def test_equal_passes(tiny: str) -> None:
         ({"passes": 10}, "same --time or the same --passes"),
         ({"seeds": 0}, "must be at least 1"),
         ({"part": "train"}, "on the test part, or, to choose among rows, on val"),
+        ({"trainers": "rng=3"}, "no trainer has a parameter 'rng'"),
         ({"trainers": "bach=3"}, "no trainer has a parameter 'bach'.*batch"),
         ({"columns": "nosuch"}, "column 'nosuch' cannot be measured"),
     ],

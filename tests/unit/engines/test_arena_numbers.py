@@ -192,6 +192,13 @@ def test_unseen_is_the_mean_of_other_norms_and_turned_images_input_by_input() ->
     assert Standing.of({"columns": columns}, [a, b]).cells["a"]["unseen"].unreliable == ("zero_gradient",)
 
 
+def test_the_ball_that_rows_are_hardened_in_is_not_unseen() -> None:
+    columns: dict[str, Any] = {name: {"kind": WHITE, "attacks": []} for name in ("linf", "l2(eps=1)", "l1")}
+    row = others("a", 0, linf=first(90), **{"l2(eps=1)": first(5)}, l1=first(7))
+    assert Standing.of({"columns": columns, "norm": "linf"}, [row]).cells["a"]["unseen"].mean == pytest.approx(0.06)
+    assert Standing.of({"columns": columns, "norm": "l1"}, [row]).cells["a"]["unseen"].mean == pytest.approx(0.475)
+
+
 def test_unseen_needs_two_columns_of_all_inputs() -> None:
     columns: dict[str, Any] = {name: {"kind": WHITE, "attacks": []} for name in ("l2", "l1")}
     row = others("a", 0, l2=first(5), l1=first(6))

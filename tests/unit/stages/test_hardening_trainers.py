@@ -16,11 +16,13 @@ from assay.core.registry import bind
 from assay.core.specs import step
 from assay.stages.trainers import loop
 from assay.stages.trainers.descent import Descent
+from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.watch import Unwatched
 from assay.subjects.sources.module import ModuleTarget
 from sides import SPEC, cases, net, splits
+from watching import StateKeeper
 
 EPS = 0.15
 
@@ -180,6 +182,22 @@ def test_balls_grow_in_the_warm_part(trainer: str, monkeypatch: pytest.MonkeyPat
         assert sizes[::3] == pytest.approx(sizes[1::3], abs=1e-5)
         del sizes[1::3]
     assert sizes == pytest.approx([0.0125, 0.0625, 0.1125, 0.1625, 0.2, 0.2, 0.2, 0.2], abs=1e-5)
+
+
+@pytest.mark.parametrize("trainer", ["adversarial", "trades", "mart"])
+def test_a_training_whose_searches_grew_goes_on_the_same(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Growth, "seen", lambda self, own, score, n: {"own": own, "fooled": 1.0})
+    given = {"epochs": 4, "batch": 200, "eps": EPS, "guard": 0.03, "warm": 0.2, "ema": 0.9}
+    whole = StateKeeper()
+    fit = bind("trainer", trainer, given)
+    one = fit(net(), splits(), None, rng=Stream(0), watch=whole)
+    passes = [row["passes"] for row in whole.states[-1].log]
+    assert passes[0] == passes[1] < passes[2] < passes[3], "the first epoch begins in a small ball and does not count"
+    later = StateKeeper(whole.states[1])
+    other = fit(net(), splits(), None, rng=Stream(0), watch=later)
+    assert [row["passes"] for row in later.states[-1].log] == passes
+    for mine, same in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, same)
 
 
 class Noted(Unwatched):

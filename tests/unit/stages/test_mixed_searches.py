@@ -114,7 +114,7 @@ def test_balls_grow_by_sixteenths(done: float, ball: int) -> None:
 
 def test_steps_double_where_the_net_fools_its_searches() -> None:
     searches = Searches("pgd(steps=4, step=0.5), fgsm", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
-    fooled, honest, small = {"own": 0.9, "score": 0.8}, {"own": 0.9, "score": 0.88}, {"score": 0.1}
+    fooled, honest, small = {"own": 0.9, "fooled": 1.0}, {"own": 0.9, "fooled": 0.0}, {"score": 0.1}
 
     def steps(*log: dict[str, float], guard: float = 0.05) -> tuple[int, float]:
         pgd, fgsm = searches.at(moment(0.5, *log), Growth(guard=guard)).all
@@ -126,6 +126,51 @@ def test_steps_double_where_the_net_fools_its_searches() -> None:
     assert steps(fooled, fooled, honest) == (16, pytest.approx(0.25))
     assert steps(*[fooled] * 9) == (32, pytest.approx(0.5 / 8**0.5))
     assert steps(fooled, guard=0.0) == (4, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("own", "score", "n", "fooled"),
+    [(0.90, 0.88, 1000, 0), (0.90, 0.86, 1000, 0), (0.90, 0.85, 1000, 1), (0.9, 0.85, 20, 0), (0.9, 0.4, 20, 1)],
+)
+def test_a_net_fools_its_searches_where_the_difference_is_beyond_the_guard_and_chance(
+    own: float, score: float, n: int, fooled: int
+) -> None:
+    assert Growth(guard=0.03).seen(own, score, n) == {"own": own, "fooled": fooled}
+    assert Growth().seen(own, score, n) == {"own": own}
+
+
+@pytest.mark.parametrize(
+    ("attack", "growth", "words"),
+    [
+        ("fgsm", {"guard": 0.1}, "guard doubles the steps of searches, and fgsm has none"),
+        ("pgd", {"guard": -0.1}, "warm is a share of the training and guard one of cases"),
+        ("pgd", {"warm": -0.1}, "warm is a share of the training"),
+    ],
+)
+def test_what_cannot_grow_is_refused(attack: str, growth: dict[str, float], words: str) -> None:
+    digits = with_validation(load_splits("digits"))
+    fit = bind("trainer", "adversarial", {"epochs": 1, "eps": 0.1, "attack": attack, **growth})
+    with pytest.raises(UsageError, match=words):
+        fit(net(64, 10), digits, None, rng=Stream(0), watch=Unwatched())
+
+
+def test_attacks_without_a_ball_are_judged_by_themselves() -> None:
+    searches = Searches("deepfool(eps=null), pgd(steps=1)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    val = with_validation(load_splits("digits")).part("val").cases[:8]
+    assert 0 <= searches.judge(Stream(0))(net(64, 10), val)["score"] <= 1
+    (deepfool, _) = searches.at(moment(0.1), Growth(warm=0.5)).all
+    assert deepfool.params["eps"] is None
+
+
+def test_how_long_judging_takes() -> None:
+    val = with_validation(load_splits("digits")).part("val").cases[:30]
+
+    def judging(attacks: str, each: float = 0.0) -> float:
+        return Searches(attacks, net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8).judging(val, each)
+
+    assert judging("pgd(steps=9)") == 30 * (10 + 20) / 10
+    assert judging("pgd(steps=9)", each=2) == 30 * (10 + 20) / 2
+    assert judging("corrupt(kind=jpeg)") == 30, "there is no better search than that"
 
 
 class Rough(nn.Module):
@@ -148,8 +193,15 @@ def test_epochs_are_chosen_by_a_better_search_than_the_training_has() -> None:
     searches = Searches("pgd(steps=1, step=0.1, early_stop=false)", Rough(), spec, eps=0.15, norm="linf", batch=8)
     told = searches.judge(Stream(0))(Rough(), val)
     assert told["val_accuracy"] > told["own"] > told["score"] + 0.1
-    searches.at(moment(0.1), Growth(warm=0.5))
-    assert "own" not in searches.judge(Stream(0))(Rough(), val), "in a small ball it learns nothing of the whole one"
+    searches.at(moment(0.49), Growth(warm=0.5))
+    searches.at(moment(0.6), Growth(warm=0.5))
+    assert "own" in searches.judge(Stream(0))(Rough(), val), "one in the whole ball from its first batch on"
+    searches.at(Moment(Stream(1), 0.1), Growth(warm=0.5))
+    searches.at(Moment(Stream(1), 0.6), Growth(warm=0.5))
+    assert "own" not in searches.judge(Stream(0))(Rough(), val), "an epoch that was in small balls, too, does not count"
+    held = searches.judge(Stream(0), Growth(guard=0.03))
+    searches.at(Moment(Stream(2), 0.6), Growth(guard=0.03))
+    assert held(Rough(), val)["fooled"] == 1
 
 
 def test_what_climbs_has_its_loss_and_the_others_have_labels() -> None:

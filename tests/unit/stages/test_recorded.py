@@ -142,6 +142,15 @@ def test_searches_met_seldom_are_not_recorded_and_other_sizes_are_others() -> No
     assert len(again.records) == 2
 
 
+def test_room_is_made_only_where_there_are_enough() -> None:
+    again = Recorded()
+    for kind in range(recorded.KEPT + 2):
+        again._make_room()
+        again.records[kind] = object()  # type: ignore[assignment]
+        again.records["no record"] = None
+    assert [kind for kind in again.records if kind != "no record"] == list(range(2, recorded.KEPT + 2))
+
+
 @cuda
 def test_of_many_kinds_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "KEPT", 2)

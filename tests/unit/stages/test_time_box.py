@@ -78,6 +78,20 @@ def test_epochs_are_as_many_as_fit() -> None:
     assert count(11.0) == 1
 
 
+def test_an_epoch_that_will_take_longer_is_planned_so() -> None:
+    """Each after the second takes three times as much, which the log tells before they do."""
+
+    def count(*seconds: float) -> int:
+        box = TimeBox(
+            Plan(3, time=20.0), 4, Ranks(), torch.device("cpu"), cost=lambda log: 3.0 if len(log) > 1 else 1.0
+        )
+        return box.begin([{"seconds": s} for s in seconds])
+
+    assert count(1.0) == 20
+    assert count(1.0, 1.0) == 2 + 6
+    assert count(1.0, 1.0, 3.0) == 3 + 5
+
+
 class Ticking(Keeper):
     """A second a step."""
 

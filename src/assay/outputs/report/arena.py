@@ -7,7 +7,17 @@ from assay.core.files import make_folder, write_atomic
 from assay.engines.arena import Arena
 from assay.engines.arena_folder import PROTOCOL
 from assay.engines.arena_standing import Standing
-from assay.outputs.arena_tables import cell_text, meaning, not_run, spending, spent_names, spent_texts, title_of
+from assay.outputs.arena_tables import (
+    cell_text,
+    inputs_hash,
+    meaning,
+    not_run,
+    part_of,
+    spending,
+    spent_names,
+    spent_texts,
+    title_of,
+)
 from assay.outputs.report.charts import Bar, bars
 from assay.outputs.report.parts import Cell, Chart, Commands, Facts, Note, Page, Section, Table
 from assay.outputs.report.place import page_path
@@ -56,7 +66,7 @@ def _row(told: Arena, standing: Standing, row: str) -> tuple[Cell | str, ...]:
     cells = (
         Cell(
             cell_text(cell),
-            f"{hint}, {name}, {cell.seeds} seeds, data {told.protocol['test_fingerprint']}",
+            f"{hint}, {name}, {cell.seeds} seeds, data {inputs_hash(told.protocol)}",
             "bad" if cell.unreliable else "good" if standing.stands_out(row, name) else "",
         )
         for name, cell in standing.cells[row].items()
@@ -94,7 +104,7 @@ def _facts(told: Arena) -> dict[str, str]:
     return {
         "each row": f"{spending(p)}; counted is {p['counted']}",
         "model hash": str(p["model_fingerprint"]),
-        "test data hash": str(p["test_fingerprint"]),
+        f"{part_of(p)} data hash": inputs_hash(p),
         "ball": f"{p['norm']} eps={p['eps_text']}",
         "rounds chosen by": f"{p['val_cases']} validation inputs, attacks' mean",
         "versions": ", ".join(f"{name} {version}" for name, version in p["versions"].items()),

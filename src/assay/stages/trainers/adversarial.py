@@ -63,4 +63,4 @@ def adversarial(
         count, now = round(len(x) * share), searches.at(at, growth)
         return (torch.cat([now.made(net, x[:count], y[:count], ids[:count], at.rng), x[count:]]),)
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, growth=growth)

@@ -48,7 +48,7 @@ def dynamic(
     The attack must know ``converged``, as pgd does: a case stops where its FOL is no more than ``loose`` at first, less
     with every epoch, and 0 from the share ``until`` of the training on, where searches go all their steps; with
     ``until`` above 1 it never comes to that. ``warm`` is the share of the training in which the ball grows to full
-    size. The best epoch is that of the highest accuracy under the whole attack.
+    size. The best epoch is that of the highest accuracy under the whole attack and APGD.
 
     Formula: stop at eps·‖g‖₁ − ⟨x' − x, g⟩ ≤ loose · max(0, 1 − t / until), t the share of the training that is done.
     """
@@ -65,4 +65,4 @@ def dynamic(
         now = searches.climbing(converged=loose * max(0.0, 1.0 - at.progress / until)).at(at, growth)
         return (now.made(net, x, y, ids, at.rng),)
 
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, growth=growth)

@@ -50,7 +50,7 @@ def fast(
     distil: float = 0.0,
     temperature: float = 1.0,
 ) -> nn.Module:
-    """Adversarial training by a single step from a random point, with a guard; best epoch under PGD-10.
+    """Adversarial training by a single step from a random point, with a guard; best epoch under PGD-10 and APGD.
 
     Nets that are trained by one step may come to fool that step and nothing else, from one epoch to the next
     (catastrophic overfitting). Every 20 batches some cases are attacked by PGD-10 too; where the net does better under
@@ -73,7 +73,7 @@ def fast(
             return (made,)
         return (slow.at(at, growth).made(net, x, y, ids, at.rng),)
 
-    trained = sure.learn(module, data, extra, plan, attacked, rng=rng, watch=watch)
+    trained = sure.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, each=2)
     if eye.times:
         watch.note({"overfitted_to_one_step": eye.times})
     return trained

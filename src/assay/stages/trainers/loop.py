@@ -25,7 +25,7 @@ from assay.stages.trainers.overfitting import overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
 from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
-from assay.stages.trainers.time_box import TimeBox
+from assay.stages.trainers.time_box import Cost, TimeBox
 from assay.stages.trainers.watch import State, Watch
 
 
@@ -82,11 +82,12 @@ def fit(
     task: Task | None = None,
     patience: int = 0,
     judging: float = 0.0,
+    cost: Cost | None = None,
 ) -> nn.Module:
     """A trained copy of the module, with the weights of its best epoch on ``val``; the module itself is not touched.
 
     It ends after ``patience`` epochs that were no better than one before them. Judging an epoch takes about as long as
-    learning from ``judging`` cases.
+    learning from ``judging`` cases; what an epoch takes goes by the ``cost`` of the log before it.
 
     Each epoch depends on the state before it, the seed and its number alone, so a resumed training ends the same.
 
@@ -105,7 +106,7 @@ def fit(
     train, val = train.to(device), val.to(device)
     if halved(device) and train.x.dim() == 4:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
-    run = _Run(net, train, plan, rng, watch, batch, task, judging)
+    run = _Run(net, train, plan, rng, watch, batch, task, judging, cost)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
     others = len(state.log) - state.epoch
@@ -192,13 +193,14 @@ class _Run:
         batch: Batch | None,
         task: Task | None,
         judging: float,
+        cost: Cost | None,
     ) -> None:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
         self.device, self.ranks = train.x.device, ranks.here()
         steps = -(-len(train) // plan.batch)
-        self.box = TimeBox(plan, steps, self.ranks, self.device, judging / plan.batch)
+        self.box = TimeBox(plan, steps, self.ranks, self.device, judging / plan.batch, cost)
         self.teacher = Teacher(net, plan, self.ranks) if plan.distil else None
         pure = task is None or (task.pure and task.after is None)
         fast = pure and self.ranks.count == 1 and graphed.possible(net, self.device)

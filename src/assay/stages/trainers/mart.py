@@ -45,8 +45,8 @@ def mart(
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
-    The best epoch is that of the highest accuracy under the attack. ``warm`` is the share of the training in which its
-    ball grows to full size. ``guard`` is as in ``adversarial``.
+    The best epoch is that of the highest accuracy under the attack and APGD. ``warm`` is the share of the training in
+    which its ball grows to full size. ``guard`` is as in ``adversarial``.
 
     Formula: L = BCE(f(x'), y) + beta · KL(f(x) ‖ f(x')) · (1 − p_y(x)), BCE the cross-entropy and −log(1 − the largest
     probability of a wrong class).
@@ -70,4 +70,4 @@ def mart(
         return (boosted(moved, label, y if distil else None) + beta * divergence(moved, clean) * unsure).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task, growth=growth)

@@ -68,7 +68,7 @@ class Recorded:
     def _make_room(self) -> None:
         """For another record, where there are enough: the one that was not used for longest goes."""
         held = [kind for kind, record in self.records.items() if record is not None]
-        for kind in held[: len(held) + 1 - KEPT]:
+        for kind in held[: max(0, len(held) + 1 - KEPT)]:
             del self.records[kind]
 
 

@@ -1,7 +1,7 @@
 """The attacks inside a training: several in turn, against the net as it is, and what it withstands of them."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import Bound
 from assay.core.specs import split
 from assay.stages.attacks.untargeted import untargeted
-from assay.stages.trainers.growth import OWN, Growth, grown
+from assay.stages.trainers.growth import Growth, grown
 from assay.stages.trainers.inner import Inner
 from assay.stages.trainers.loop import Batch, Judge, Moment, Task, accuracy, fit
 from assay.stages.trainers.plain import joined
@@ -30,6 +30,15 @@ STEPS = 20  # of a better search than trainings have, which epochs are chosen by
 BETTER = {"linf": f"apgd_ce(steps={STEPS})", "l2": f"apgd_ce(steps={STEPS})", "l1": f"pgd(steps={STEPS}, step=0.2)"}
 
 
+@dataclass(slots=True)
+class _Epoch:
+    """How the searches of an epoch were: the ball that it began with, the smallest, and how many times the steps."""
+
+    rng: Stream | None = None
+    ball: float = 1.0
+    times: int = 1
+
+
 class Searches:
     """The attacks of a comma list, each with the ball of the training unless it names its own.
 
@@ -41,7 +50,7 @@ class Searches:
         self.eps, self.norm = eps, norm
         self.chunks = Chunks(max(batch, VALIDATED), alone=True)  # attacks take more memory than answers
         self.all = self._read(attacks)
-        self.now: dict[str, float] = {"ball": 1.0, "times": 1}  # of the last batch; shared by all that come of these
+        self.epoch = _Epoch()  # shared by all that come of these: what the batches of one say to who judges it
 
     def _read(self, attacks: str) -> list[Bound]:
         found = [untargeted(one, self.start, eps=self.eps, norm=self.norm, who="a trainer") for one in split(attacks)]
@@ -71,7 +80,8 @@ class Searches:
     def at(self, moment: Moment, growth: Growth) -> "Searches":
         """The same as they are at that moment of a training."""
         ball, times = growth.ball(moment.progress), growth.times(moment.log)
-        self.now |= {"ball": ball, "times": times}
+        if moment.rng != self.epoch.rng:
+            self.epoch.rng, self.epoch.ball, self.epoch.times = moment.rng, ball, times
         return self if ball >= 1 and times == 1 else self._of([grown(one, ball, times) for one in self.all])
 
     def target(self, net: nn.Module, x: Tensor, here: Stream) -> Target:
@@ -107,37 +117,50 @@ class Searches:
         rng: Stream,
         watch: Watch,
         task: Task | None = None,
+        growth: Growth = Growth(),
+        each: float = 0.0,
     ) -> nn.Module:
-        """The module trained on such batches; best epoch by what it withstands of these attacks and of a better one."""
+        """The module trained on such batches; best epoch by what it withstands of these attacks and of a better one.
+
+        ``each`` is what learning from a case takes, in steps of a search; where it is 0, these attacks and one more.
+        """
+        growth.check(self.all)
         train, val = joined(data, extra), data.part("val").cases
         return fit(
-            module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng), task=task,
-            judging=self.judging(val),
+            module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng, growth), task=task,
+            judging=self.judging(val, each), cost=lambda log: 1 + self._steps * growth.times(log),
         )  # fmt: skip
 
-    def judging(self, val: Cases) -> float:
-        """To learn from how many cases takes about as long as to judge an epoch."""
-        each = 1 + sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
-        return min(len(val), VALIDATED) * (1 + STEPS / each)
+    @property
+    def _steps(self) -> float:
+        """The steps of these searches, on the mean."""
+        return sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
 
-    def judge(self, rng: Stream) -> Judge:
+    def judging(self, val: Cases, each: float = 0.0) -> float:
+        """To learn from how many cases takes about as long as to judge an epoch."""
+        own = 1 + self._steps
+        return min(len(val), VALIDATED) * (own + STEPS * bool(self._better())) / (each or own)
+
+    def _better(self) -> list[Bound]:
+        """A better search for each of the balls."""
+        balls = {(one.params.get("norm"), one.params.get("eps")) for one in self.all}
+        known = sorted((norm, eps) for norm, eps in balls if norm in BETTER and eps is not None)
+        return [untargeted(BETTER[norm], self.start, eps=eps, norm=norm, who="a judge") for norm, eps in known]
+
+    def judge(self, rng: Stream, growth: Growth = Growth()) -> Judge:
         """Clean accuracy, the share of validation cases that withstand the attacks, and as the score that of those that
         withstand a better search in the same balls, too: one that is chosen by what it was trained by is flattered.
         """
-        balls = {(one.params["norm"], one.params["eps"]) for one in self.all if {"norm", "eps"} <= one.params.keys()}
-        found = [
-            untargeted(BETTER[norm], self.start, eps=eps, norm=norm, who="a judge")
-            for norm, eps in sorted(balls)
-            if norm in BETTER
-        ]
+        better = self._of(self._better())
 
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
             val, here = val[:VALIDATED], rng.at("validation")
-            own = self._of([grown(one, 1.0, int(self.now["times"])) for one in self.all]).held(net, val, here)
+            own = self._of([grown(one, 1.0, self.epoch.times) for one in self.all]).held(net, val, here)
             both = own.clone()
-            both[own] = self._of(found).held(net, val[own], here)
-            whole = {} if self.now["ball"] < 1 else {OWN: float(own.float().mean())}
-            return {**whole, "score": float(both.float().mean())}
+            both[own] = better.held(net, val[own], here)
+            shares = float(own.float().mean()), float(both.float().mean())
+            whole = growth.seen(*shares, len(val)) if self.epoch.ball >= 1 else {}
+            return {**whole, "score": shares[1]}
 
         return lambda net, val: {**accuracy(net, val), **judged(net, val)}
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -14,6 +14,8 @@ FEW = 4  # epochs in which a learning rate can hardly fall
 PACE = 3  # epochs by whose slowest one the rest is planned
 TIMED = (6, 16)  # steps between which the first epoch is timed: those before make what is made once
 
+Cost = Callable[[Sequence[Mapping[str, float]]], float]
+
 told = logging.getLogger("assay")
 
 
@@ -22,11 +24,21 @@ class TimeBox:
 
     All that is decided goes by the log, which a training that goes on has too. Only the first epoch, which has no log,
     goes by the clock; until it is timed there is no end in sight. ``judging`` says how many steps it takes to judge
-    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from.
+    an epoch, about: what attacks validation cases takes as long as what attacks as many to learn from. ``cost`` says
+    by what epochs differ, those after so many in the log: where searches grow, it is known what the next one will take.
     """
 
-    def __init__(self, plan: Plan, steps: int, ranks: Ranks, device: torch.device, judging: float = 0.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        steps: int,
+        ranks: Ranks,
+        device: torch.device,
+        judging: float = 0.0,
+        cost: Cost | None = None,
+    ) -> None:
         self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
+        self.cost: Cost = cost or (lambda log: 1.0)
         self.steps, self.epochs, self.judging = steps, plan.epochs, judging * ranks.count  # one judges for all
         self._began: float | None = None
         self._spent = 0.0  # the share of the time that the epochs in the log took
@@ -40,7 +52,9 @@ class TimeBox:
         taken = [row["seconds"] for row in log]
         self._spent = min(1.0, sum(taken) / self.plan.time)
         if taken:
-            pace = max(taken[1:][-PACE:] or taken)  # the first is the slowest, and no measure for long
+            paces = [row["seconds"] / self.cost(log[:i]) for i, row in enumerate(log)]
+            # The first is the slowest, and no measure for long.
+            pace = self.cost(log) * max(paces[1:][-PACE:] or paces)
             self.epochs = len(log) + max(0, int((self.plan.time - sum(taken)) / max(pace, 1e-9)))
             if len(log) == 1 and self.epochs < FEW:
                 told.warning(

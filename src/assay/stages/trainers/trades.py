@@ -48,8 +48,8 @@ def trades(
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
     The attack climbs that divergence, not the loss of the label; one of several that climbs nothing, such as corrupt,
-    does what it does. Epochs are judged by the attacks as they are written. ``warm`` is the share of the training in
-    which their balls grow to full size. ``guard`` is as in ``adversarial``.
+    does what it does. Epochs are judged by the attacks as they are written, and APGD. ``warm`` is the share of the
+    training in which their balls grow to full size. ``guard`` is as in ``adversarial``.
 
     Formula: L = CE(f(x), y) + beta · KL(f(x) ‖ f(x')), x' = argmax KL(f(x) ‖ f(x')) in the ball.
     """
@@ -74,4 +74,4 @@ def trades(
         return smoothed(clean, y, 0.0).mean() + beta * divergence(moved, clean.log_softmax(1)).mean()
 
     task = Task(loss, pure=True, passes=2)
-    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task)
+    return searches.learn(module, data, extra, plan, attacked, rng=rng, watch=watch, task=task, growth=growth)
