@@ -60,17 +60,13 @@ def test_no_mean_makes_up_for_numbers_that_cannot_be_trusted() -> None:
     assert judge("robust>=0.5", measured(10, 0), measured(90, 0, spoiled=True)).best() == 0
 
 
-def astuple_of(told: Measured) -> tuple[Any, ...]:
-    return told.clean, told.attacks, told.worst, told.static, told.static_worst
-
-
 def test_where_nothing_is_asked_an_original_that_is_broken_is_not_the_result() -> None:
     """A number that a check spoils may be too high, but hardly by twice."""
     assert judge("", measured(10, 0), measured(90, 80, spoiled=True)).best() == 1
     assert judge("", measured(10, 0), measured(60, 60), measured(90, 80, spoiled=True)).best() == 1
     assert judge("", measured(50, 40), measured(90, 80, spoiled=True)).best() == 0
     assert judge("", measured(50, 40), measured(45, 40)).best() == 0
-    lost = Measured(*astuple_of(measured(9, 9, 9)), [{"name": "zero_gradient", "message": "", "see": ""}])
+    lost = replace(measured(9, 9, 9), warnings=[{"name": "zero_gradient", "message": "", "see": ""}])
     assert judge("", measured(0, 0), lost).best() == 0, "a net that answers the same to everything is no model"
 
 

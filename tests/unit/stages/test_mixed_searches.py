@@ -122,9 +122,9 @@ def test_steps_double_where_the_net_fools_its_searches() -> None:
         return pgd.params["steps"], pgd.params["step"]
 
     assert steps() == steps(honest) == steps(small) == (4, 0.5)
-    assert steps(small, fooled, honest) == (8, pytest.approx(0.5 / 2**0.5))
-    assert steps(fooled, fooled, honest) == (16, pytest.approx(0.25))
-    assert steps(*[fooled] * 9) == (32, pytest.approx(0.5 / 8**0.5))
+    assert steps(small, fooled, honest) == pytest.approx((8, 0.5 / 2**0.5))
+    assert steps(fooled, fooled, honest) == pytest.approx((16, 0.25))
+    assert steps(*[fooled] * 9) == pytest.approx((32, 0.5 / 8**0.5))
     assert steps(fooled, guard=0.0) == (4, 0.5)
 
 

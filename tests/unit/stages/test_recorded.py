@@ -121,9 +121,9 @@ class _HostAsked(TorchDispatchMode):
 def test_a_fixed_search_never_asks_the_host(name: str, norm: str) -> None:
     search, target = attack(f"{name}(norm={norm}, early_stop=false)"), ModuleTarget(net(), SPEC)
     x, y, key = batch(0)
-    with _HostAsked():
+    with _HostAsked():  # type: ignore[no-untyped-call]  # torch's stubs
         search(target, x, y, rng=Rows(key))
-    with _HostAsked(), pytest.raises(AssertionError, match="needs the host"):
+    with _HostAsked(), pytest.raises(AssertionError, match="needs the host"):  # type: ignore[no-untyped-call]
         attack(f"{name}(norm={norm}, early_stop=true)")(target, x, y, rng=Rows(key))
 
 
