@@ -8,8 +8,6 @@ from assay.engines.evaluation import Share
 from assay.engines.hardened import Round, verdict_row
 
 DOUBT = 2.0  # by how many times a number that a check spoils may be too high
-
-
 LOST = ("bad_clean_accuracy", "zero_gradient")  # checks that tell of a net that answers the same to everything
 
 
