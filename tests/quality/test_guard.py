@@ -26,7 +26,7 @@ def test_a_guard_makes_a_net_that_fools_one_step_withstand_many(digits_model: st
     assert isinstance(start, ModuleTarget)
     found, logs = {}, {}
     for guard in (0.0, 0.03):
-        given = {"epochs": 18, "batch": 64, "lr": 5e-3, "eps": EPS, "warm": 0.3, "guard": guard, "attack": POOR}
+        given = {"epochs": 40, "batch": 64, "lr": 5e-3, "eps": EPS, "warm": 0.3, "guard": guard, "attack": POOR}
         kept = Kept()
         net = bind("trainer", "adversarial", given)(start.module, digits, None, rng=Stream(0), watch=kept)
         found[guard] = evaluate(net, digits.part("test"), suite="apgd_ce, apgd_t", eps=EPS).accuracy("worst")
@@ -42,11 +42,11 @@ def test_other_trainers_have_a_guard_too(trainer: str, digits_model: str) -> Non
     start = load_target(digits_model, data=digits.part("test"))
     assert isinstance(start, ModuleTarget)
     asked = {}
-    for guard in (0.0, 1e-9):  # any difference doubles the steps
-        given = {"epochs": 3, "batch": 200, "lr": 5e-3, "eps": EPS, "guard": guard, "attack": POOR}
+    for guard in (0.0, 1e-9):  # any difference counts, as the net gets no better
+        given = {"epochs": 4, "batch": 200, "lr": 1e-9, "eps": EPS, "guard": guard, "attack": POOR}
         kept = Kept()
         bind("trainer", trainer, given)(start.module, digits, None, rng=Stream(0), watch=kept)
         asked[guard] = [row["passes"] for row in kept.log]
-    assert asked[0.0][0] == asked[0.0][2]
-    assert asked[1e-9][0] == asked[0.0][0]
-    assert asked[1e-9][2] > asked[0.0][2]
+    assert len(set(asked[0.0])) == 1
+    assert asked[1e-9][:3] == asked[0.0][:3]
+    assert asked[1e-9][3] > asked[0.0][3], "two epochs after the first were no better"

@@ -186,7 +186,7 @@ def test_balls_grow_in_the_warm_part(trainer: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("trainer", ["adversarial", "trades", "mart"])
 def test_a_training_whose_searches_grew_goes_on_the_same(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Growth, "seen", lambda self, own, score, n: {"own": own, "fooled": 1.0})
+    monkeypatch.setattr(Growth, "seen", lambda self, own, score, n, whole: {"fooled": float(whole)})
     given = {"epochs": 4, "batch": 200, "eps": EPS, "guard": 0.03, "warm": 0.2, "ema": 0.9}
     whole = StateKeeper()
     fit = bind("trainer", trainer, given)

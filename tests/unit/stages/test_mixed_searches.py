@@ -128,15 +128,48 @@ def test_steps_double_where_the_net_fools_its_searches() -> None:
     assert steps(fooled, guard=0.0) == (4, 0.5)
 
 
+def test_a_small_difference_counts_where_two_epochs_were_no_better() -> None:
+    growth = Growth(guard=0.03)
+
+    def times(*scores: float, beyond: float = 1.0) -> int:
+        return growth.times([{"score": score, "beyond": beyond, "fooled": 0.0} for score in scores])
+
+    assert times(0.1, 0.2, 0.3, 0.4) == 1, "it learns"
+    assert times(0.1, 0.3, 0.2) == 1
+    assert times(0.1, 0.3, 0.2, 0.3) == 2
+    assert times(0.1, 0.3, 0.2, 0.3, 0.3) == 2, "two more, with the new steps"
+    assert times(0.1, 0.3, 0.2, 0.3, 0.3, 0.3) == 4
+    assert times(0.1, 0.3, 0.2, 0.3, 0.3, 0.3, beyond=0.0) == 1
+
+
+@pytest.mark.parametrize(("steps", "most"), [(1, 32), (5, 40), (7, 28), (40, 40), (60, 60)])
+def test_steps_double_no_further_than_to_forty(steps: int, most: int) -> None:
+    searches = Searches(f"pgd(steps={steps}, step=0.5)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    log = [{"score": 0.1, "fooled": 1.0}] * 9
+    (pgd,) = searches.at(moment(0.5, *log), Growth(guard=0.03)).all
+    assert (pgd.params["steps"], pgd.params["step"]) == (most, pytest.approx(0.5 * (steps / most) ** 0.5))
+
+
 @pytest.mark.parametrize(
-    ("own", "score", "n", "fooled"),
-    [(0.90, 0.88, 1000, 0), (0.90, 0.86, 1000, 0), (0.90, 0.85, 1000, 1), (0.9, 0.85, 20, 0), (0.9, 0.4, 20, 1)],
+    ("own", "score", "n", "beyond", "far"),
+    [
+        (0.90, 0.88, 1000, 0, 0),
+        (0.90, 0.86, 1000, 0, 0),
+        (0.90, 0.85, 1000, 1, 0),
+        (0.90, 0.69, 1000, 1, 0),
+        (0.90, 0.65, 1000, 1, 1),
+        (0.9, 0.85, 20, 0, 0),
+        (0.9, 0.4, 20, 1, 0),
+        (0.9, 0.1, 20, 1, 1),
+    ],
 )
 def test_a_net_fools_its_searches_where_the_difference_is_beyond_the_guard_and_chance(
-    own: float, score: float, n: int, fooled: int
+    own: float, score: float, n: int, beyond: int, far: int
 ) -> None:
-    assert Growth(guard=0.03).seen(own, score, n) == {"own": own, "fooled": fooled}
+    assert Growth(guard=0.03).seen(own, score, n) == {"own": own, "beyond": beyond, "fooled": far}
+    assert Growth(guard=0.03).seen(own, score, n, whole=False) == {"fooled": far}
     assert Growth().seen(own, score, n) == {"own": own}
+    assert Growth().seen(own, score, n, whole=False) == {}
 
 
 @pytest.mark.parametrize(
@@ -199,9 +232,15 @@ def test_epochs_are_chosen_by_a_better_search_than_the_training_has() -> None:
     searches.at(Moment(Stream(1), 0.1), Growth(warm=0.5))
     searches.at(Moment(Stream(1), 0.6), Growth(warm=0.5))
     assert "own" not in searches.judge(Stream(0))(Rough(), val), "an epoch that was in small balls, too, does not count"
-    held = searches.judge(Stream(0), Growth(guard=0.03))
-    searches.at(Moment(Stream(2), 0.6), Growth(guard=0.03))
-    assert held(Rough(), val)["fooled"] == 1
+    growth = Growth(warm=0.5, guard=0.03)
+    searches.at(Moment(Stream(2), 0.6), growth)
+    whole = searches.judge(Stream(0), growth)(Rough(), val)
+    assert whole["beyond"] == 1
+    searches.at(Moment(Stream(3), 0.0), growth)
+    small = searches.judge(Stream(0), growth)(Rough(), val)
+    assert small["score"] == whole["score"], "epochs are chosen in the whole ball"
+    assert "beyond" not in small
+    assert small["fooled"] == 0, "in a sixteenth of it no search finds much"
 
 
 def test_what_climbs_has_its_loss_and_the_others_have_labels() -> None:

@@ -8,19 +8,23 @@ from assay.core.errors import UsageError
 from assay.core.registry import Bound
 
 SIZES = 16  # that a ball has while it grows
-DOUBLINGS = 3  # of the steps at most
-SURE = 2.0  # standard errors that what is seen on few cases must be beyond the guard
-# In the log of an epoch: the share of validation cases that withstand the training's attacks, in the whole ball; and 1
-# where that is too much more than withstand a better search.
-OWN, FOOLED = "own", "fooled"
+LARGEST = 40  # steps up to which searches double theirs
+SURE = 2.0  # standard errors that what is seen on few cases must be beyond chance
+FAR = 0.2  # more of the cases than withstand a better search: no net that learns to be right is as far from it
+PATIENCE = 2  # epochs on end that are no better, after which a smaller difference counts, too
+# In the log of an epoch: the share of validation cases that withstand the training's attacks, in the whole ball; 1
+# where that is more than withstand a better search by more than the guard, and 1 where it is by far more.
+OWN, BEYOND, FOOLED = "own", "beyond", "fooled"
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
     """``warm`` is the share of a training in which balls grow to full size: large ones are not learned from the start.
 
-    With a ``guard`` above 0, steps double after an epoch whose net withstands its own searches on more validation cases
-    than it withstands a better one, by more than that: it learns to fool them and not to be right (Tramèr et al. 2018).
+    With a ``guard`` above 0, steps double where a net withstands its own searches on more validation cases than it
+    withstands a better one: it learns to fool them and not to be right (Tramèr et al. 2018). By far more is enough;
+    where it is by more than the guard, it must also have got no better for two epochs. Few steps go further than many
+    in the same time as long as a net learns from them.
     """
 
     warm: float = 0.0
@@ -46,26 +50,43 @@ class Growth:
     def times(self, log: Sequence[Mapping[str, float]]) -> int:
         """How many times their first steps searches have after these epochs; all goes by the log, which is kept.
 
-        >>> Growth(guard=0.03).times([{"fooled": 0.0}, {"fooled": 1.0}])
+        >>> Growth(guard=0.03).times([{"score": 0.5, "fooled": 0.0}, {"score": 0.1, "fooled": 1.0}])
+        2
+        >>> Growth(guard=0.03).times([{"score": score, "beyond": 1.0} for score in (0.5, 0.6, 0.6)])
+        1
+        >>> Growth(guard=0.03).times([{"score": score, "beyond": 1.0} for score in (0.5, 0.6, 0.6, 0.6)])
         2
         """
-        return int(2 ** min(sum(row.get(FOOLED, 0.0) > 0 for row in log), DOUBLINGS)) if self.guard else 1
+        doublings, best, stale = 0, -1.0, 0
+        for row in log if self.guard else ():
+            score = row.get("score", 0.0)
+            best, stale = max(best, score), 0 if score > best else stale + 1
+            if row.get(FOOLED) or (row.get(BEYOND) and stale >= PATIENCE):
+                doublings, stale = doublings + 1, 0
+        return int(2**doublings)
 
-    def seen(self, own: float, score: float, n: int) -> dict[str, float]:
-        """What the log of an epoch in the whole ball tells: of ``n`` cases so many withstand its own searches, and so
-        many a better one, too.
+    def seen(self, own: float, score: float, n: int, *, whole: bool = True) -> dict[str, float]:
+        """What the log of an epoch tells: of ``n`` cases so many withstand its own searches, and so many a better one,
+        too, in the ball of the epoch; the ``whole`` one, or one that still grows, in which only what is far counts.
         """
         more = own - score  # a case either way: the standard error of their count is its root
-        beyond = more > self.guard + SURE * math.sqrt(more / max(n, 1))
-        return {OWN: own, **({FOOLED: float(beyond)} if self.guard else {})}
+        sure = more - SURE * math.sqrt(max(more, 0.0) / max(n, 1))
+        told = {OWN: own} if whole else {}
+        if self.guard:
+            told |= ({BEYOND: float(sure > self.guard)} if whole else {}) | {FOOLED: float(sure > FAR)}
+        return told
 
 
 def grown(search: Bound, ball: float, times: int) -> Bound:
-    """A search in a share of its ball, by so many times its steps, which are the smaller then; what has none stays."""
+    """A search in a share of its ball, by so many times its steps, which are the smaller then; what has none stays.
+
+    It doubles no further than to the largest number of steps.
+    """
     told = dict(search.params)
     if told.get("eps") is not None:
         told["eps"] *= ball
     if times > 1 and _has_steps(search):
+        times = min(times, 2 ** max(0, int(math.log2(LARGEST / told["steps"]))))
         told |= {"steps": times * told["steps"], "step": told["step"] / math.sqrt(times)}
     return replace(search, params=told)
 

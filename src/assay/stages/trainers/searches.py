@@ -128,17 +128,16 @@ class Searches:
         train, val = joined(data, extra), data.part("val").cases
         return fit(
             module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng, growth), task=task,
-            judging=self.judging(val, each), cost=lambda log: 1 + self._steps * growth.times(log),
+            judging=self.judging(val, each), cost=lambda log: 1 + self._steps(growth.times(log)),
         )  # fmt: skip
 
-    @property
-    def _steps(self) -> float:
-        """The steps of these searches, on the mean."""
-        return sum(float(one.params.get("steps", 1)) for one in self.all) / len(self.all)
+    def _steps(self, times: int = 1) -> float:
+        """The steps of these searches, on the mean, where they have so many times their first ones."""
+        return sum(float(grown(one, 1.0, times).params.get("steps", 1)) for one in self.all) / len(self.all)
 
     def judging(self, val: Cases, each: float = 0.0) -> float:
         """To learn from how many cases takes about as long as to judge an epoch."""
-        own = 1 + self._steps
+        own = 1 + self._steps()
         return min(len(val), VALIDATED) * (own + STEPS * bool(self._better())) / (each or own)
 
     def _better(self) -> list[Bound]:
@@ -151,16 +150,20 @@ class Searches:
         """Clean accuracy, the share of validation cases that withstand the attacks, and as the score that of those that
         withstand a better search in the same balls, too: one that is chosen by what it was trained by is flattered.
         """
-        better = self._of(self._better())
+        better = self._better()
+
+        def shares(net: nn.Module, val: Cases, ball: float) -> tuple[float, float]:
+            here, times = rng.at("validation"), self.epoch.times
+            own = self._of([grown(one, ball, times) for one in self.all]).held(net, val, here)
+            both = own.clone()
+            both[own] = self._of([grown(one, ball, 1) for one in better]).held(net, val[own], here)
+            return float(own.float().mean()), float(both.float().mean())
 
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
-            val, here = val[:VALIDATED], rng.at("validation")
-            own = self._of([grown(one, 1.0, self.epoch.times) for one in self.all]).held(net, val, here)
-            both = own.clone()
-            both[own] = better.held(net, val[own], here)
-            shares = float(own.float().mean()), float(both.float().mean())
-            whole = growth.seen(*shares, len(val)) if self.epoch.ball >= 1 else {}
-            return {**whole, "score": shares[1]}
+            val, ball = val[:VALIDATED], self.epoch.ball
+            found, whole = shares(net, val, 1.0), ball >= 1
+            inside = shares(net, val, ball) if growth.guard and not whole else found
+            return {**growth.seen(*inside, len(val), whole=whole), "score": found[1]}
 
         return lambda net, val: {**accuracy(net, val), **judged(net, val)}
 
