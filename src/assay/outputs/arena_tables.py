@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.core.registry import names
-from assay.core.specs import canonical, written
+from assay.core.specs import canonical, step, written
 from assay.core.units import clock
 from assay.engines.arena import TEST, VAL, Arena
 from assay.engines.arena_columns import UNSEEN
@@ -15,6 +15,7 @@ from assay.engines.arena_row import NONE
 from assay.engines.arena_standing import SURE, Cell, Standing, unseen_in
 from assay.outputs.harden_tables import harden_line
 from assay.outputs.screen import eval_line, plain
+from assay.stages.trainers.augment import Augmentation
 
 SPENT = ("seconds", "passes", "found", "distinct")  # what a row took and found, behind the columns
 PARTS = {TEST: "test", VAL: "validation"}
@@ -93,6 +94,9 @@ def meaning(told: Arena) -> list[str]:
         said.append(
             f"{UNSEEN} is the mean of {', '.join(others)}: attacks that no row trains with unless its name says so."
         )
+    movers = [row for row in standing.cells if _moves(told, row)]
+    if movers and any(name.split("(")[0] == "spatial" for name in told.protocol["columns"]):
+        said.append(f"Near to spatial, these move the images that they learn from at random: {', '.join(movers)}.")
     unlike = [row for row in standing.cells if len(_settings(told, row)) > 1]
     said += [f"Seeds of unlike settings, so their mean is of two things: {', '.join(unlike)}."] if unlike else []
     limited = [f"{name} of {p['cases']}" for name, p in told.protocol["columns"].items() if p.get("cases")]
@@ -107,6 +111,12 @@ def meaning(told: Arena) -> list[str]:
     if len(machines) > 1:
         said.append(f"Rows were run on different machines, so equal times are not equal work: {'; '.join(machines)}.")
     return said
+
+
+def _moves(told: Arena, row: str) -> bool:
+    """Whether the trainer of a row shifts, turns or scales what it learns from."""
+    trainers = [(one["made"].get("stages") or {}).get("train") for one in told.rows if one["row"] == row]
+    return any(Augmentation.parse(str(step(one)[1].get("augment", ""))).moves for one in trainers if one)
 
 
 def _settings(told: Arena, row: str) -> set[str]:

@@ -156,6 +156,13 @@ def test_seeds_of_unlike_settings_are_told(tiny: str, tmp_path: Path) -> None:
     )
 
 
+def test_rows_that_move_their_images_are_told_beside_spatial(tiny: str) -> None:
+    rows = ["plain(epochs=1)", 'plain(augment="shift=0.2", epochs=1)', "plain(augment=flip, epochs=1)"]
+    beside = arena(tiny, *rows, columns="clean, spatial")
+    assert f"move the images that they learn from at random: {rows[1]}." in arena_markdown(beside)
+    assert "at random" not in arena_markdown(arena(tiny, *rows, columns="clean", out="b"))
+
+
 def test_rows_that_are_there_are_not_done_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arena(tiny, "spoils")
     monkeypatch.setattr(engine, "made_by", lambda *_: pytest.fail("made again"))

@@ -196,6 +196,19 @@ def test_augmentation_moves_pixels_as_it_says() -> None:
         Augmentation.parse("shfit")
 
 
+def test_what_is_no_image_is_not_moved_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """As recipe `assay` moves images, and hardens nets of vectors, too."""
+    made = []
+    for augment in ("", "shift=0.5"):
+        plan = Plan(epochs=1, batch=8, augment=augment)
+        made.append(fit(net(), blobs(40), blobs(40), plan, rng=Stream(0), watch=Unwatched()))
+    for one, other in zip(*(trained.parameters() for trained in made), strict=True):
+        assert torch.equal(one, other)
+    assert [message for message in caplog.messages if "no images" in message] == [
+        "these inputs are no images: augment='shift=0.5' moves nothing"
+    ]
+
+
 def test_adversarial_training_beats_plain_under_attack(tmp_path: Path, digits_weights: Path) -> None:
     from assay.engines.evaluate import evaluate
 

@@ -38,25 +38,28 @@ class Augmentation:
             amounts[name] = float(number)
         return Augmentation(**amounts)
 
+    @property
+    def moves(self) -> bool:
+        """Whether images are shifted, turned or scaled."""
+        return any((self.shift, self.rotate, self.scale))
+
     def __bool__(self) -> bool:
-        return any((self.flip, self.shift, self.rotate, self.scale))
+        return bool(self.flip) or self.moves
 
     def apply(self, x: Tensor, rng: torch.Generator, among: tuple[int, int] | None = None) -> Tensor:
-        """The images (N, C, H, W) moved at random; what comes in from outside is black.
+        """The images (N, C, H, W) moved at random; what comes in from outside is black. What is no image stays.
 
         ``among`` says that they are the rows from the first number on of a batch of the second: they are moved as if
         the whole batch were here.
         """
-        if not self or not len(x):
+        if not self or not len(x) or x.dim() != 4:
             return x
-        if x.dim() != 4:
-            raise UsageError("augmentation is for images; train vectors without --augment")
         first, n = among or (0, len(x))
         own = slice(first, first + len(x))
         if self.flip:
             mirrored = torch.rand(n, 1, 1, 1, generator=rng, device=x.device)[own] < self.flip
             x = torch.where(mirrored, x.flip(-1), x)
-        if not (self.shift or self.rotate or self.scale):
+        if not self.moves:
             return x
         from kornia.geometry.transform import warp_affine
 
