@@ -48,9 +48,10 @@ def adversarial(
     ``attack`` may be a comma list, as ``pgd(steps=10), pgd(norm=l2, eps=0.5, steps=10)``: each makes an equal part of
     a batch. ``warm`` is the share of the training in which their balls grow to full size: large ones are not learned
     from the start. With a ``guard`` above 0, searches double their steps, to forty at most, where the net withstands
-    them on more validation cases than it withstands APGD: by a fifth, or by more than that share and two epochs on end
-    were no better. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it learns, in place of
-    the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running average (``ema``).
+    them on more validation cases than it withstands APGD: by a quarter of these, or by more than that share of all and
+    two epochs on end were no better. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it
+    learns, in place of the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running
+    average (``ema``).
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,

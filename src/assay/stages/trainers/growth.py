@@ -10,7 +10,8 @@ from assay.core.registry import Bound
 SIZES = 16  # that a ball has while it grows
 LARGEST = 40  # steps up to which searches double theirs
 SURE = 2.0  # standard errors that what is seen on few cases must be beyond chance
-FAR = 0.2  # more of the cases than withstand a better search: no net that learns to be right is as far from it
+FAR, LEAST = 0.25, 0.1  # shares of what withstands its own searches, and of all cases, that a better one breaks: no net
+# that learns to be right is as far from it
 PATIENCE = 2  # epochs on end that are no better, after which a smaller difference counts, too
 # In the log of an epoch: the share of validation cases that withstand the training's attacks, in the whole ball; 1
 # where that is more than withstand a better search by more than the guard, and 1 where it is by far more.
@@ -22,9 +23,9 @@ class Growth:
     """``warm`` is the share of a training in which balls grow to full size: large ones are not learned from the start.
 
     With a ``guard`` above 0, steps double where a net withstands its own searches on more validation cases than it
-    withstands a better one: it learns to fool them and not to be right (Tramèr et al. 2018). By far more is enough;
-    where it is by more than the guard, it must also have got no better for two epochs. Few steps go further than many
-    in the same time as long as a net learns from them.
+    withstands a better one: it learns to fool them and not to be right (Tramèr et al. 2018). By a quarter of them is
+    enough; where it is by more than the guard, it must also have got no better for two epochs. Few steps go further
+    than many in the same time as long as a net learns from them.
     """
 
     warm: float = 0.0
@@ -73,7 +74,8 @@ class Growth:
         sure = more - SURE * math.sqrt(max(more, 0.0) / max(n, 1))
         told = {OWN: own} if whole else {}
         if self.guard:
-            told |= ({BEYOND: float(sure > self.guard)} if whole else {}) | {FOOLED: float(sure > FAR)}
+            told |= {BEYOND: float(sure > self.guard)} if whole else {}
+            told |= {FOOLED: float(sure > max(FAR * own, LEAST))}
         return told
 
 
