@@ -19,6 +19,7 @@ from assay.stages.trainers.augment import Augmentation
 
 SPENT = ("seconds", "passes", "found", "distinct")  # what a row took and found, behind the columns
 PARTS = {TEST: "test", VAL: "validation"}
+UNEVEN = 1.5  # times the passes of another seed in the same time: no chance, but another share of the machine
 SCALE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -107,6 +108,11 @@ def meaning(told: Arena) -> list[str]:
     )
     late = [row for row in standing.cells if beyond(standing.spent[row], told.protocol)]
     said += [f"Took more than half as much again as they may: {', '.join(late)}."] if late else []
+    if "time" in told.protocol and (uneven := [row for row in standing.cells if _uneven(told, row)]):
+        said.append(
+            f"In the same time some seeds of these made more than {UNEVEN:g} times the passes of others, so their "
+            f"spread is that of a busy machine, too: {', '.join(uneven)}."
+        )
     machines = {_machine(row) for row in told.rows}
     if len(machines) > 1:
         said.append(f"Rows were run on different machines, so equal times are not equal work: {'; '.join(machines)}.")
@@ -117,6 +123,12 @@ def _moves(told: Arena, row: str) -> bool:
     """Whether the trainer of a row shifts, turns or scales what it learns from."""
     trainers = [(one["made"].get("stages") or {}).get("train") for one in told.rows if one["row"] == row]
     return any(Augmentation.parse(str(step(one)[1].get("augment", ""))).moves for one in trainers if one)
+
+
+def _uneven(told: Arena, row: str) -> bool:
+    """Whether seeds of a row had unlike shares of the machine."""
+    passes = [float(one["made"]["passes"]) for one in told.rows if one["row"] == row]
+    return max(passes) > UNEVEN * min(passes)
 
 
 def _settings(told: Arena, row: str) -> set[str]:

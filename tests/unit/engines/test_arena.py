@@ -163,6 +163,15 @@ def test_rows_that_move_their_images_are_told_beside_spatial(tiny: str) -> None:
     assert "at random" not in arena_markdown(arena(tiny, *rows, columns="clean", out="b"))
 
 
+def test_seeds_that_did_unlike_work_in_their_time_are_told(tiny: str, tmp_path: Path) -> None:
+    whole = arena(tiny, "plain(epochs=1)", seeds=2, columns="clean").to_json()
+    for passes, said in ((150, False), (151, True)):
+        for row in whole["rows"]:
+            row["made"]["passes"] = passes if row["seed"] else 100
+        (tmp_path / "a.json").write_text(json.dumps(whole))
+        assert ("so their spread is that of a busy machine, too: plain" in arena_markdown(Arena.read("a.json"))) == said
+
+
 def test_rows_that_are_there_are_not_done_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arena(tiny, "spoils")
     monkeypatch.setattr(engine, "made_by", lambda *_: pytest.fail("made again"))

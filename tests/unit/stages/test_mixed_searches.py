@@ -1,5 +1,7 @@
 """Trainings whose batches are shared by unlike attacks: several norms, corruptions, rotations."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from assay.core.randomness import Stream
 from assay.core.registry import bind
 from assay.stages.trainers.growth import Growth
 from assay.stages.trainers.loop import Moment
+from assay.stages.trainers.plan import Plan
 from assay.stages.trainers.searches import Searches
 from assay.stages.trainers.watch import Unwatched
 from assay.subjects.bench import Data, Splits, with_validation
@@ -140,6 +143,20 @@ def test_a_small_difference_counts_where_two_epochs_were_no_better() -> None:
     assert times(0.1, 0.3, 0.2, 0.3, 0.3) == 2, "two more, with the new steps"
     assert times(0.1, 0.3, 0.2, 0.3, 0.3, 0.3) == 4
     assert times(0.1, 0.3, 0.2, 0.3, 0.3, 0.3, beyond=0.0) == 1
+    small = [{"score": score, "fooled": 0.0} for score in (0.6, 0.5, 0.4, 0.3)]  # a robust net, while balls grow
+    assert growth.times([*small, {"score": 0.4, "beyond": 1.0}, {"score": 0.4, "beyond": 1.0}]) == 1
+
+
+def test_an_epoch_of_doubled_steps_is_planned_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: dict[str, Any] = {}
+    monkeypatch.setattr("assay.stages.trainers.searches.fit", lambda *_, **how: planned.update(how))
+    searches = Searches("pgd(steps=4, step=0.5), fgsm", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    digits, fooled = with_validation(load_splits("digits")), {"score": 0.1, "fooled": 1.0}
+    for warm, judged in ((0.0, 1.0), (0.3, 1.2)):
+        how: dict[str, Any] = {"rng": Stream(0), "watch": Unwatched(), "growth": Growth(warm, guard=0.03)}
+        searches.learn(net(64, 10), digits, None, Plan(epochs=1), lambda *_: (), **how)
+        assert [planned["cost"]([fooled] * n) for n in (0, 1, 2)] == [1 + 2.5, 1 + 4.5, 1 + 8.5]
+        assert planned["judging"] == pytest.approx(judged * searches.judging(digits.part("val").cases))
 
 
 @pytest.mark.parametrize(("steps", "most"), [(1, 32), (5, 40), (7, 28), (40, 40), (60, 60)])

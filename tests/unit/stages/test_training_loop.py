@@ -1,5 +1,6 @@
 """The training loop: what it learns, what it keeps, how it resumes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,17 +197,40 @@ def test_augmentation_moves_pixels_as_it_says() -> None:
         Augmentation.parse("shfit")
 
 
-def test_what_is_no_image_is_not_moved_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+class Noted(Unwatched):
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        self.facts |= facts
+
+
+def test_what_is_no_image_is_not_moved_and_that_is_told() -> None:
     """As recipe `assay` moves images, and hardens nets of vectors, too."""
-    made = []
+    noted, made = Noted(), []
     for augment in ("", "shift=0.5"):
         plan = Plan(epochs=1, batch=8, augment=augment)
-        made.append(fit(net(), blobs(40), blobs(40), plan, rng=Stream(0), watch=Unwatched()))
+        made.append(fit(net(), blobs(40), blobs(40), plan, rng=Stream(0), watch=noted))
+        assert noted.facts == ({"augment": "shift=0.5: moves nothing, as inputs are 2"} if augment else {})
     for one, other in zip(*(trained.parameters() for trained in made), strict=True):
         assert torch.equal(one, other)
-    assert [message for message in caplog.messages if "no images" in message] == [
-        "these inputs are no images: augment='shift=0.5' moves nothing"
-    ]
+
+
+@pytest.mark.parametrize(
+    ("augment", "shape", "idle"),
+    [
+        ("shift=0.04", (1, 12, 12), True),
+        ("shift=0.04", (1, 12, 13), False),
+        ("flip, shift=0.04", (1, 8, 8), False),
+        ("rotate=1", (1, 8, 8), False),
+        ("rotate=1", (64,), True),
+    ],
+)
+def test_what_moves_nothing(augment: str, shape: tuple[int, ...], idle: bool) -> None:
+    one = Augmentation.parse(augment)
+    assert one.idle(shape) == idle
+    x = torch.rand(200, *shape, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(one.apply(x, torch.Generator().manual_seed(0)), x) == idle
 
 
 def test_adversarial_training_beats_plain_under_attack(tmp_path: Path, digits_weights: Path) -> None:

@@ -1,5 +1,6 @@
 """Random flips, shifts, turns and scales of training images, each case with parameters of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,13 +47,23 @@ class Augmentation:
     def __bool__(self) -> bool:
         return bool(self.flip) or self.moves
 
+    def idle(self, shape: Sequence[int]) -> bool:
+        """Whether inputs of that shape stay as they are: what is no image, and small ones shifted by less than half a
+        pixel.
+
+        >>> Augmentation(shift=0.036).idle((1, 8, 8)), Augmentation(shift=0.036).idle((1, 28, 28))
+        (True, False)
+        """
+        still = len(shape) == 3 and not (self.flip or self.rotate or self.scale)
+        return len(shape) != 3 or (still and self.shift * max(shape[1:]) < 0.5)
+
     def apply(self, x: Tensor, rng: torch.Generator, among: tuple[int, int] | None = None) -> Tensor:
         """The images (N, C, H, W) moved at random; what comes in from outside is black. What is no image stays.
 
         ``among`` says that they are the rows from the first number on of a batch of the second: they are moved as if
         the whole batch were here.
         """
-        if not self or not len(x) or x.dim() != 4:
+        if not self or not len(x) or self.idle(x.shape[1:]):
             return x
         first, n = among or (0, len(x))
         own = slice(first, first + len(x))

@@ -60,8 +60,8 @@ class Growth:
         """
         doublings, best, stale = 0, -1.0, 0
         for row in log if self.guard else ():
-            score = row.get("score", 0.0)
-            best, stale = max(best, score), 0 if score > best else stale + 1
+            if BEYOND in row:  # an epoch in the whole ball; in small ones a net that was robust unlearns some of it
+                best, stale = max(best, row["score"]), 0 if row["score"] > best else stale + 1
             if row.get(FOOLED) or (row.get(BEYOND) and stale >= PATIENCE):
                 doublings, stale = doublings + 1, 0
         return int(2**doublings)

@@ -1,7 +1,6 @@
 """The one training loop. Trainers differ in what they do to a batch and in what they call a good epoch."""
 
 import copy
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,8 +43,6 @@ Batch = Callable[[nn.Module, Tensor, Tensor, Tensor, Moment], tuple[Tensor, ...]
 Judge = Callable[[nn.Module, Cases], dict[str, float]]  # validation numbers; the one named "score" chooses the epoch
 
 VALIDATED = 1000  # validation cases asked at once
-
-told = logging.getLogger("assay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +198,9 @@ class _Run:
         self.net, self.train, self.plan, self.rng, self.watch = net, train, plan, rng, watch
         self.batch, self.task = batch, task
         self.augmentation = Augmentation.parse(plan.augment)
-        if self.augmentation and train.x.dim() != 4:
-            told.warning("these inputs are no images: augment=%r moves nothing", plan.augment)
+        if self.augmentation and self.augmentation.idle(train.x.shape[1:]):
+            shape = "×".join(map(str, train.x.shape[1:]))
+            watch.note({"augment": f"{plan.augment}: moves nothing, as inputs are {shape}"})
         self.device, self.ranks = train.x.device, ranks.here()
         steps = -(-len(train) // plan.batch)
         self.box = TimeBox(plan, steps, self.ranks, self.device, judging / plan.batch, cost)

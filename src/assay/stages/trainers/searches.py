@@ -26,6 +26,7 @@ from assay.subjects.target import Target
 
 SURE = "pgd(steps=10, step=0.25, early_stop=false)"  # what judges a training whose own search does not
 VALIDATED = 1000  # validation cases attacked after each epoch
+GLANCE = 5  # of so many of them one is attacked besides while balls grow, in the ball as it is
 STEPS = 20  # of a better search than trainings have, which epochs are chosen by
 BETTER = {"linf": f"apgd_ce(steps={STEPS})", "l2": f"apgd_ce(steps={STEPS})", "l1": f"pgd(steps={STEPS}, step=0.2)"}
 
@@ -128,17 +129,17 @@ class Searches:
         train, val = joined(data, extra), data.part("val").cases
         return fit(
             module, train, val, plan, rng=rng, watch=watch, batch=batch, judge=self.judge(rng, growth), task=task,
-            judging=self.judging(val, each), cost=lambda log: 1 + self._steps(growth.times(log)),
+            judging=self.judging(val, each, growth), cost=lambda log: 1 + self._steps(growth.times(log)),
         )  # fmt: skip
 
     def _steps(self, times: int = 1) -> float:
         """The steps of these searches, on the mean, where they have so many times their first ones."""
         return sum(float(grown(one, 1.0, times).params.get("steps", 1)) for one in self.all) / len(self.all)
 
-    def judging(self, val: Cases, each: float = 0.0) -> float:
-        """To learn from how many cases takes about as long as to judge an epoch."""
-        own = 1 + self._steps()
-        return min(len(val), VALIDATED) * (own + STEPS * bool(self._better())) / (each or own)
+    def judging(self, val: Cases, each: float = 0.0, growth: Growth = Growth()) -> float:
+        """To learn from how many cases takes about as long as to judge an epoch, one of the first."""
+        own, times = 1 + self._steps(), 1 + bool(growth.guard and growth.warm) / GLANCE
+        return times * min(len(val), VALIDATED) * (own + STEPS * bool(self._better())) / (each or own)
 
     def _better(self) -> list[Bound]:
         """A better search for each of the balls."""
@@ -162,8 +163,9 @@ class Searches:
         def judged(net: nn.Module, val: Cases) -> dict[str, float]:
             val, ball = val[:VALIDATED], self.epoch.ball
             found, whole = shares(net, val, 1.0), ball >= 1
-            inside = shares(net, val, ball) if growth.guard and not whole else found
-            return {**growth.seen(*inside, len(val), whole=whole), "score": found[1]}
+            some = val if whole else val[: -(-len(val) // GLANCE)]
+            inside = shares(net, some, ball) if growth.guard and not whole else found
+            return {**growth.seen(*inside, len(some), whole=whole), "score": found[1]}
 
         return lambda net, val: {**accuracy(net, val), **judged(net, val)}
 
