@@ -1,5 +1,6 @@
 """The table of an arena: for the screen, and as Markdown for pages."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,10 @@ from assay.engines.arena_row import NONE
 from assay.engines.arena_standing import SURE, Cell, Standing, unseen_in
 from assay.outputs.harden_tables import harden_line
 from assay.outputs.screen import eval_line, plain
-from assay.stages.trainers.augment import Augmentation
 
 SPENT = ("seconds", "passes", "found", "distinct")  # what a row took and found, behind the columns
 PARTS = {TEST: "test", VAL: "validation"}
+MOVES = re.compile(r"\b(shift|rotate|scale)\b")  # in what a trainer says of augmentation
 UNEVEN = 1.5  # times the passes of another seed in the same time: no chance, but another share of the machine
 SCALE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -120,9 +121,9 @@ def meaning(told: Arena) -> list[str]:
 
 
 def _moves(told: Arena, row: str) -> bool:
-    """Whether the trainer of a row shifts, turns or scales what it learns from."""
+    """Whether the trainer of a row shifts, turns or scales what it learns from; one of others may have other words."""
     trainers = [(one["made"].get("stages") or {}).get("train") for one in told.rows if one["row"] == row]
-    return any(Augmentation.parse(str(step(one)[1].get("augment", ""))).moves for one in trainers if one)
+    return any(MOVES.search(str(step(one)[1].get("augment", ""))) for one in trainers if one)
 
 
 def _uneven(told: Arena, row: str) -> bool:

@@ -161,6 +161,10 @@ def test_rows_that_move_their_images_are_told_beside_spatial(tiny: str) -> None:
     beside = arena(tiny, *rows, columns="clean, spatial")
     assert f"move the images that they learn from at random: {rows[1]}." in arena_markdown(beside)
     assert "at random" not in arena_markdown(arena(tiny, *rows, columns="clean", out="b"))
+    whole = beside.to_json()  # a trainer of others has an augmentation of its own
+    for row in whole["rows"]:
+        row["made"] = row["made"] | {"stages": {"train": "mine.py:own(augment=mixup)"}}
+    assert "at random" not in arena_markdown(Arena(whole["protocol"], whole["rows"]))
 
 
 def test_seeds_that_did_unlike_work_in_their_time_are_told(tiny: str, tmp_path: Path) -> None:

@@ -54,8 +54,9 @@ class Augmentation:
         >>> Augmentation(shift=0.036).idle((1, 8, 8)), Augmentation(shift=0.036).idle((1, 28, 28))
         (True, False)
         """
-        still = len(shape) == 3 and not (self.flip or self.rotate or self.scale)
-        return len(shape) != 3 or (still and self.shift * max(shape[1:]) < 0.5)
+        if len(shape) != 3:
+            return True
+        return not (self.flip or self.rotate or self.scale) and self.shift * max(shape[1:]) < 0.5
 
     def apply(self, x: Tensor, rng: torch.Generator, among: tuple[int, int] | None = None) -> Tensor:
         """The images (N, C, H, W) moved at random; what comes in from outside is black. What is no image stays.
