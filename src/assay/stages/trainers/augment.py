@@ -1,5 +1,6 @@
 """Random flips, shifts, turns and scales of training images, each case with parameters of its own."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,18 +74,27 @@ class Augmentation:
             x = torch.where(mirrored, x.flip(-1), x)
         if not self.moves:
             return x
+        draw = torch.rand(4, n, generator=rng, device=x.device)[:, own] * 2 - 1
+        right, down = (draw[2] * self.shift * x.shape[3]).round(), (draw[3] * self.shift * x.shape[2]).round()
+        if not self.rotate and not self.scale:
+            return self._shifted(x, right.long(), down.long())
         from kornia.geometry.transform import warp_affine
 
-        moved: Tensor = warp_affine(x, self._matrices(x, rng, own, n), (x.shape[2], x.shape[3]))
+        moved: Tensor = warp_affine(x, self._matrices(x, draw, right, down), (x.shape[2], x.shape[3]))
         return moved
 
-    def _matrices(self, x: Tensor, rng: torch.Generator, own: slice, n: int) -> Tensor:
-        """(N, 2, 3): rotation and scale about the centre, then a shift by whole pixels (no blur where only shifted)."""
+    def _shifted(self, x: Tensor, right: Tensor, down: Tensor) -> Tensor:
+        """The images moved by whole pixels. Warping them takes an inverse for each, and a GPU is waited for by it."""
+        most = math.ceil(self.shift * max(x.shape[2:]))
+        around = torch.nn.functional.pad(x, (most, most, most, most))
+        windows = around.unfold(2, x.shape[2], 1).unfold(3, x.shape[3], 1)
+        return windows[torch.arange(len(x), device=x.device), :, most - down, most - right]
+
+    def _matrices(self, x: Tensor, draw: Tensor, right: Tensor, down: Tensor) -> Tensor:
+        """(N, 2, 3): rotation and scale about the centre, then a shift by whole pixels."""
         height, width = x.shape[2], x.shape[3]
-        draw = torch.rand(4, n, generator=rng, device=x.device)[:, own] * 2 - 1
         angle = draw[0] * self.rotate * torch.pi / 180
         size = 1 + draw[1] * self.scale
-        right, down = (draw[2] * self.shift * width).round(), (draw[3] * self.shift * height).round()
         cos, sin = size * torch.cos(angle), size * torch.sin(angle)
         middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
         rows = [
