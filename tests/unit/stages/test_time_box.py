@@ -72,9 +72,10 @@ def test_epochs_are_as_many_as_fit() -> None:
 
     assert count(time=0.0) == 3
     assert count() == 1  # there will be one
-    assert count(4.0) == 2  # 6 s are left, and one took 4
+    assert count(4.0) == 3  # 6 s are left, and one took 4: the last goes through half of the cases
     assert count(4.0, 1.0) == 7  # the first is no measure once there is another
-    assert count(4.0, 1.0, 2.0) == 4  # 3 s are left, and the slowest of late took 2
+    assert count(4.0, 1.0, 2.0) == 5  # 3 s are left, and the slowest of late took 2
+    assert count(4.0, 5.0) == 2  # a fifth of an epoch is not worth judging
     assert count(11.0) == 1
 
 
@@ -123,6 +124,30 @@ def test_where_cases_take_too_long_an_epoch_goes_through_a_part(monkeypatch: pyt
         assert torch.equal(one, other)
 
 
+def test_a_last_epoch_that_is_short_leaves_room_for_judging() -> None:
+    """An epoch has 40 steps of a tenth of a second, and judging it takes as long as 20."""
+
+    def planned(time: float) -> tuple[int, int]:
+        box = TimeBox(Plan(3, time=time), 40, Ranks(), torch.device("cpu"), judging=20.0)
+        return box.begin([{"seconds": 6.0}]), box.steps
+
+    assert planned(10.05) == (2, 20)  # four seconds: two of them to judge
+    assert planned(8.9) == (1, 40)  # nine steps, not worth it
+    assert planned(16.05) == (3, 40)  # the short one is the last
+
+
+def test_short_steps_are_timed_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ten that are timed at first are slow by chance; in so long a time more of them say how long epochs are."""
+    ticking = Ticking(monkeypatch)
+
+    def asked(net: nn.Module, x: Tensor, y: Tensor, ids: Tensor, at: Moment) -> tuple[Tensor]:
+        ticking.now += 2.5 * (6 <= len(ticking.moments) < 16)
+        return ticking.asked(net, x, y, ids, at)
+
+    fit(net(), cases(1000), cases(16), Plan(1, 2, 0.1, time=4000.0), rng=Stream(0), watch=ticking, batch=asked)
+    assert ticking.log[0]["steps"] == int(400 / (51 / 26))  # by the ten alone it would be 400 / 3.5
+
+
 def test_judging_takes_of_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as ten steps, where ten epochs may have forty each."""
     ticking = Ticking(monkeypatch)
@@ -164,11 +189,11 @@ def test_a_training_ends_in_time_at_the_lowest_rate(seconds: list[float], monkey
         usual(optimiser, rate)
 
     monkeypatch.setattr(graphed, "set_rate", spied)
-    seconds += [3.0, 2.0]
+    seconds += [3.0, *[2.0] * 8, 1.0]
     keeper = Keeper()
     fit(net(), cases(), cases(16), Plan(1, 16, 0.1, time=20.0), rng=Stream(0), watch=keeper)
-    assert [row["epoch"] for row in keeper.log] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert sum(row["seconds"] for row in keeper.log) == 19.0
+    assert [row.get("steps", 4) for row in keeper.log] == [4] * 9 + [2]  # the last second is half an epoch
+    assert sum(row["seconds"] for row in keeper.log) == 20.0
     assert rates[0] == pytest.approx(0.1)
     assert rates[-1] < 0.001
 

@@ -13,6 +13,8 @@ LEAST = 10  # epochs whose steps a time has room for: where they take longer, an
 FEW = 4  # epochs in which a learning rate can hardly fall
 PACE = 3  # epochs by whose slowest one the rest is planned
 TIMED = (6, 16)  # steps between which the first epoch is timed: those before make what is made once
+SURE = 0.01  # of the time, which timing takes at least, over twice the steps and again; ten short ones are chance
+PART = 0.25  # of an epoch: what is left of the time has one more where it has room for so much
 
 Cost = Callable[[Sequence[Mapping[str, float]]], float]
 
@@ -55,13 +57,23 @@ class TimeBox:
             paces = [row["seconds"] / self.cost(log[:i]) for i, row in enumerate(log)]
             # The first is the slowest, and no measure for long.
             pace = self.cost(log) * max(paces[1:][-PACE:] or paces)
-            self.epochs = len(log) + max(0, int((self.plan.time - sum(taken)) / max(pace, 1e-9)))
+            self.epochs = len(log) + self._fitting((self.plan.time - sum(taken)) / max(pace, 1e-9))
             if len(log) == 1 and self.epochs < FEW:
                 told.warning(
                     "the time has room for %d epochs of %.0f s, judging included: too little to train in; give more",
                     *(self.epochs, pace),
                 )
         return self.epochs if taken else 1
+
+    def _fitting(self, room: float) -> int:
+        """How many epochs there are in the room for so many; the last may go through a part of an epoch's cases."""
+        whole = int(max(0.0, room))
+        steps = int((room - whole) * (self.steps + self.judging) - self.judging)
+        if steps < PART * self.steps:
+            return whole
+        if not whole:
+            self.steps = steps
+        return whole + 1
 
     def progress(self, epoch: int, step: int) -> float:
         """The share of the training that is done before a step: of its time, where it has one."""
@@ -80,18 +92,21 @@ class TimeBox:
             self._began = self._now()
         if step < TIMED[1]:
             return 0.0
-        if step == TIMED[1] and self._began is not None:
-            each = self.ranks.told(self._each)
+        if self._began is not None and step & (step - 1) == 0:
+            each = self.ranks.told(lambda: self._each(step))
+            if each * (step - TIMED[0]) < SURE * self.plan.time:
+                return 0.0
+            self._began = None
             room = self.plan.time / each  # for so many steps
             self.steps = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
             share = (self.steps + self.judging) / room
             self._first = share if share <= 0.5 else 1.0  # else there is no second one
-        return self._first * step / self.steps
+        return 0.0 if self._began is not None else self._first * step / self.steps
 
-    def _each(self) -> float:
-        """Seconds of a step."""
+    def _each(self, step: int) -> float:
+        """Seconds of a step, by those before this one."""
         assert self._began is not None
-        return max(self._now() - self._began, 1e-9) / (TIMED[1] - TIMED[0])
+        return max(self._now() - self._began, 1e-9) / (step - TIMED[0])
 
     def _now(self) -> float:
         if self.device.type == "cuda":

@@ -1,0 +1,164 @@
+"""Units that are dead begin anew, and nothing else changes."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.core.cases import Cases
+from assay.core.errors import UsageError
+from assay.core.randomness import Stream
+from assay.engines.train import train
+from assay.stages.trainers.loop import fit
+from assay.stages.trainers.plan import Plan
+from assay.stages.trainers.revived import Dead, revive
+from assay.stages.trainers.watch import State, Unwatched
+from assay.subjects.zoo.lenet import lenet5
+from assay.subjects.zoo.resnet import resnet20
+
+RNG = Stream(3)
+
+
+def made(net: nn.Module, *dead: tuple[str, list[int]]) -> nn.Module:
+    """The net with units whose rectifiers get what is far below nought."""
+    with torch.no_grad():
+        for name, rows in dead:
+            layer = net.get_submodule(name)
+            assert isinstance(layer, nn.Linear | nn.Conv2d)
+            layer.weight[rows] = 0
+            assert layer.bias is not None
+            layer.bias[rows] = -5.0
+    return net
+
+
+def images(n: int = 40, shape: tuple[int, ...] = (1, 12, 12)) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(1)
+    return torch.rand(n, *shape, generator=rng), torch.randint(3, (n,), generator=rng)
+
+
+def small_lenet() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lenet5(shape=(1, 12, 12), classes=3)
+
+
+def test_dead_units_begin_anew_and_the_net_answers_as_before() -> None:
+    x, y = images()
+    net = made(small_lenet(), ("conv2", [0, 7]), ("dense2", [3]))
+    alive = revive(copy.deepcopy(net), x, y, RNG)
+    before, weights = net(x).detach(), copy.deepcopy(net.state_dict())
+    begun = {one.layer: one for one in revive(net, x, y, RNG)}
+    assert [one.rows for one in alive] == [one.rows for one in begun.values()]
+    assert {0, 7} <= set(begun["conv2"].rows)
+    assert 3 in begun["dense2"].rows
+    assert torch.allclose(net(x), before, atol=1e-6)
+    assert begun["conv2"].each == 9  # a map of three by three
+    changed = (net.get_parameter("conv2.weight") != weights["conv2.weight"]).flatten(1).any(1)
+    assert changed.nonzero()[:, 0].tolist() == begun["conv2"].rows
+    fed = net.get_parameter("dense1.weight")[:, begun["conv2"].columns]
+    others = [row for row in range(120) if row not in begun["dense1"].rows]
+    assert bool((fed[others] == 0).all())
+
+
+def test_what_begins_anew_learns() -> None:
+    x, y = images()
+    net = made(small_lenet(), ("dense1", list(range(100))))
+    revive(net, x, y, RNG)
+    optimiser = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(2):  # the first moves what goes out of them, the second what comes in
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+    moved = net.get_parameter("dense1.weight").grad
+    assert moved is not None
+    assert int((moved[:100].abs().amax(1) > 0).sum()) > 90
+
+
+def test_a_net_that_is_alive_stays_as_it_is() -> None:
+    x, y = images()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.Tanh(), nn.Linear(8, 3))
+    weights = copy.deepcopy(net.state_dict())
+    assert revive(net, x, y, RNG) == []
+    assert all(torch.equal(now, weights[name]) for name, now in net.state_dict().items())
+    assert net.training
+
+
+def test_maps_behind_normalisations_have_no_bias_and_begin_anew_too() -> None:
+    x, y = images(40, (3, 8, 8))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = resnet20(shape=(3, 8, 8), classes=3)
+    norm = net.get_submodule("block2_1.norm1")
+    assert isinstance(norm, nn.BatchNorm2d)
+    with torch.no_grad():
+        norm.weight[4], norm.bias[4] = 0.1, -5.0
+    before = net.eval()(x).detach()
+    begun = {one.layer: one for one in revive(net, x, y, RNG)}
+    assert 4 in begun["block2_1.conv1"].rows
+    assert torch.allclose(net(x), before, atol=1e-5)
+
+
+class Skipping(nn.Module):
+    """Its second layer is not what the first one feeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).relu()
+        out: Tensor = self.last(hidden + self.second(hidden.detach() * 0 + 1).relu())
+        return out
+
+
+def test_a_layer_that_feeds_another_than_the_next_is_left_alone() -> None:
+    x = torch.rand(20, 4, generator=torch.Generator().manual_seed(0))
+    net = made(Skipping(), ("first", [1, 2]))
+    weights = copy.deepcopy(net.state_dict())
+    assert "first" not in {one.layer for one in revive(net, x, torch.zeros(20, dtype=torch.long), RNG)}
+    assert torch.equal(net.get_parameter("first.weight"), weights["first.weight"])
+
+
+class Kept(Unwatched):
+    def __init__(self, start: State | None = None) -> None:
+        self.start, self.states = start, list[State]()
+
+    def resume(self) -> State | None:
+        return self.start
+
+    def epoch(self, state: State, net: nn.Module) -> None:
+        self.states.append(copy.deepcopy(state))
+
+
+def test_a_training_revives_for_its_share_and_goes_on_the_same() -> None:
+    x, y = images(96)
+    cases, val = Cases.of(x, y), Cases.of(*images(20))
+    dead = made(small_lenet(), ("dense1", list(range(60))))
+    plan = Plan(4, 32, 1e-3, ema=0.9, revive=0.5)
+    without = fit(dead, cases, val, Plan(4, 32, 1e-3, ema=0.9), rng=RNG, watch=Unwatched())
+    assert torch.equal(without.get_parameter("dense1.weight")[:60], dead.get_parameter("dense1.weight")[:60])
+    kept = Kept()
+    whole = fit(dead, cases, val, plan, rng=RNG, watch=kept)
+    assert int((whole.get_parameter("dense1.weight")[:60].abs().amax(1) > 0).sum()) == 60
+    again = fit(dead, cases, val, plan, rng=RNG, watch=Kept(kept.states[0]))
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_average_and_the_optimiser_go_along(tmp_path: Path) -> None:
+    dead, kept = made(small_lenet(), ("dense1", list(range(60)))), Kept()
+    x, y = images(96)
+    fit(dead, Cases.of(x, y), Cases.of(x, y), Plan(1, 96, 1e-3, ema=0.9, revive=1.0), rng=RNG, watch=kept)
+    average, now = kept.states[0].average["dense1.weight"], kept.states[0].weights["dense1.weight"]
+    assert torch.allclose(average[:60], now[:60], atol=3e-3)  # not still those that it had
+
+
+def test_a_share_is_a_share(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="share of the training"):
+        train("lenet5", "digits", tmp_path / "w.safetensors", params={"epochs": 1, "revive": 2.0})
+
+
+def test_units_of_maps_are_blocks_of_inputs() -> None:
+    assert Dead("conv", "dense", [0, 2], 3).columns == [0, 1, 2, 6, 7, 8]
