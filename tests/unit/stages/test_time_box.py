@@ -136,6 +136,13 @@ def test_a_last_epoch_that_is_short_leaves_room_for_judging() -> None:
     assert planned(16.05) == (3, 40)  # the short one is the last
 
 
+def test_after_a_short_epoch_there_is_none() -> None:
+    box = TimeBox(Plan(3, time=10.0), 40, Ranks(), torch.device("cpu"))
+    assert box.begin([{"seconds": 6.0}]) == 2
+    assert (box.steps, box.usual) == (26, 40)
+    assert box.begin([{"seconds": 6.0}, {"seconds": 1.5, "steps": 26}]) == 2  # though it was done sooner
+
+
 def test_short_steps_are_timed_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ten that are timed at first are slow by chance; in so long a time more of them say how long epochs are."""
     ticking = Ticking(monkeypatch)

@@ -237,16 +237,17 @@ class _Run:
             some = partial(self._some, Moment(here, progress, log))
             revived(self.net, self.optimiser, average, self.ranks, here, some)
 
-    def _some(self, moment: Moment) -> tuple[Tensor, Tensor]:
-        """Some cases beside what is made of them to learn from, and their classes."""
+    def _some(self, moment: Moment) -> list[tuple[Tensor, Tensor]]:
+        """Some cases and what is made of them, in parts; cases alone where that is known only within an epoch."""
         every = torch.randperm(len(self.train), generator=moment.rng.at("order").generator()).to(self.device)
-        made = [self._learned(rows, moment) for rows in every[:VALIDATED].split(self.plan.batch)]
-        return torch.cat([x for x, _ in made]), torch.cat([y for _, y in made])
-
-    def _learned(self, rows: Tensor, moment: Moment) -> tuple[Tensor, Tensor]:
-        x, y = self.train.x[rows], self.train.y[rows]
-        made = x if self.batch is None else self.batch(self.net, x, y, rows, moment)[0]
-        return torch.cat([x, made]), torch.cat([y, y])
+        make = None if self.task is not None and self.task.begin is not None else self.batch
+        parts = []
+        for rows in every[:VALIDATED].split(max(self.plan.batch, 64)):
+            x, y = self.train.x[rows], self.train.y[rows]
+            parts.append((x, y))
+            if make is not None:
+                parts.append((make(self.net, x, y, rows, moment)[0], y))
+        return parts
 
     def one_epoch(self, epoch: int, average: dict[str, Tensor], log: Sequence[Mapping[str, float]]) -> float:
         """Mean training loss of one pass over the cases."""
@@ -270,7 +271,7 @@ class _Run:
                 total += self._step(rows, moment, moves, average) * len(rows)
                 self.ranks.seen += len(rows)
                 seen += len(rows)
-                self._follow(average, epoch * self.box.steps + step)
+                self._follow(average, epoch * self.box.usual + step)
                 self.watch.batch(epoch, i / self.box.steps)
         return float(total) / max(seen, 1)
 

@@ -13,7 +13,7 @@ LEAST = 10  # epochs whose steps a time has room for: where they take longer, an
 FEW = 4  # epochs in which a learning rate can hardly fall
 PACE = 3  # epochs by whose slowest one the rest is planned
 TIMED = (6, 16)  # steps between which the first epoch is timed: those before make what is made once
-SURE = 0.01  # of the time, which timing takes at least, over twice the steps and again; ten short ones are chance
+SURE = 0.01  # of the time: as long as timing takes less, it goes on to twice the steps; ten short ones are chance
 PART = 0.25  # of an epoch: what is left of the time has one more where it has room for so much
 
 Cost = Callable[[Sequence[Mapping[str, float]]], float]
@@ -42,6 +42,7 @@ class TimeBox:
         self.plan, self.whole, self.ranks, self.device = plan, steps, ranks, device
         self.cost: Cost = cost or (lambda log: 1.0)
         self.steps, self.epochs, self.judging = steps, plan.epochs, judging * ranks.count  # one judges for all
+        self.usual = steps  # of every epoch but a short last one
         self._began: float | None = None
         self._spent = 0.0  # the share of the time that the epochs in the log took
         self._first = 1.0  # the share that the first one takes, once its steps are timed
@@ -50,10 +51,13 @@ class TimeBox:
         """How many epochs there are, by the log of those that are done; at least one."""
         if not self.plan.time:
             return self.plan.epochs
-        self.steps, self._began = int(log[0].get("steps", self.whole)) if log else self.whole, None
-        taken = [row["seconds"] for row in log]
+        done = [int(row.get("steps", self.whole)) for row in log]
+        self.steps, self._began = done[0] if done else self.whole, None
+        self.usual, taken = self.steps, [row["seconds"] for row in log]
         self._spent = min(1.0, sum(taken) / self.plan.time)
-        if taken:
+        if done and done[-1] < self.usual:  # a short one was the last, however long it took
+            self.epochs = len(log)
+        elif taken:
             paces = [row["seconds"] / self.cost(log[:i]) for i, row in enumerate(log)]
             # The first is the slowest, and no measure for long.
             pace = self.cost(log) * max(paces[1:][-PACE:] or paces)
@@ -98,7 +102,7 @@ class TimeBox:
                 return 0.0
             self._began = None
             room = self.plan.time / each  # for so many steps
-            self.steps = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
+            self.steps = self.usual = max(step + 1, min(self.whole, int(room / LEAST - self.judging)))
             share = (self.steps + self.judging) / room
             self._first = share if share <= 0.5 else 1.0  # else there is no second one
         return 0.0 if self._began is not None else self._first * step / self.steps
