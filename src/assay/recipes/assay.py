@@ -3,9 +3,9 @@
 from assay.recipes.recipe import Recipe
 
 # Adversarial training in balls that grow: large ones are not learned from the start. Few steps of a search go further
-# than many in a short time, until a net learns to fool them: then the guard doubles them. By fewer than five nets
-# learned to mislead gradients. Soft labels help on MNIST and cost nothing elsewhere; images moved by a pixel or so help against
-# what nobody trains with. docs/hardening.md has the numbers. Ten minutes, where nobody says.
+# than many in a short time, until a net learns to fool them: then the guard doubles them. By fewer than five, nets
+# learned to mislead gradients. Soft labels help on MNIST and cost nothing elsewhere; images moved by a pixel or so
+# help against what nobody trains with. docs/hardening.md has the numbers. Ten minutes, where nobody says.
 ASSAY = Recipe(
     name="assay",
     summary="Train for as long as there is time: adversarial, few steps in balls that grow, and a guard (ours).",
