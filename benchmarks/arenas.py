@@ -40,7 +40,7 @@ SETTINGS = {
     "digits": Setting("lenet5", "digits", "0.1", "10s", "--epochs 10 --batch 32 --lr 2e-3"),
     "mnist": Setting("lenet5", "mnist", "0.3", "30s", _LENET),
     "fashion-mnist": Setting("lenet5", "fashion-mnist", "0.1", "30s", _LENET),
-    "cifar10-resnet20": Setting("resnet20", "cifar10", "8/255", "60s", _RESNET, ("--amp",)),
+    "cifar10-resnet20": Setting("resnet20", "cifar10", "8/255", "45s", _RESNET, ("--amp",)),
     "cifar10-resnet18": Setting("resnet18", "cifar10", "8/255", "120s", _RESNET, ("--amp",)),
 }
 

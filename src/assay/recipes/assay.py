@@ -11,9 +11,9 @@ ASSAY = Recipe(
     summary="Train for as long as there is time: adversarial, few steps in balls that grow, and a guard (ours).",
     train=(
         "adversarial(attack=pgd(steps=5, step=0.4, early_stop=false), warm=0.3, guard=0.03, smoothing=0.1, "
-        'augment="shift=0.036", batch=128, lr=5e-3, ema=0.999, time=600)'
+        'augment="shift=0.054", batch=128, lr=5e-3, ema=0.999, time=600)'
     ),
-    control='plain(smoothing=0.1, augment="shift=0.036", batch=128, ema=0.999)',
+    control='plain(smoothing=0.1, augment="shift=0.054", batch=128, ema=0.999)',
     suite="apgd_ce, apgd_dlr",
     parts=(
         ("balls that grow", "warm=0"),
