@@ -11,9 +11,10 @@ from torch import Tensor
 from assay.core.modes import eval_mode
 from assay.core.precision import half_precision
 from assay.core.randomness import Rows
+from assay.subjects.ordered import channels_last, has_convolutions
 from assay.subjects.passed_on import PassedOn
 from assay.subjects.replayed import Replayed, replayable
-from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch
+from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch, reordered
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -21,7 +22,8 @@ SHARES = (1, 4, 16)  # of the largest batch: a batch is filled up to the smalles
 
 
 class Hurried(PassedOn):
-    """Another target, by a copy of its net whose batch normalisations are folded into the layers before them.
+    """Another target, by a copy of its net whose batch normalisations are folded into the layers before them, and
+    whose weights lie in the order that convolutions are fast in.
 
     Answers without gradients come in bfloat16 (``amp``), and all by a compiled net (``compiled``) that sees batches of
     few sizes only, filled up with copies of their last input. With ``replay`` a GPU replays the passes of small
@@ -45,15 +47,18 @@ class Hurried(PassedOn):
         self.folds = self._fast is not target
         graphs = replay and not compiled and target.device.type == "cuda"
         self.replays = graphs and replayable(self._fast.module)
+        if fold and _wants_order(target, amp, compiled):
+            self._fast = reordered(self._fast, _sample(target))
+        self.orders = self._fast is not target and not self.folds
         if not (amp or compiled or self.folds or self.replays):
-            return  # nothing is gained, and not every net can be copied
-        if not self.folds:
+            return  # nothing more is gained, and not every net can be copied
+        if self._fast is target:
             self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
             self._fast.answers = target.answers
-        with eval_mode(self._fast.module) as module:
-            # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
-            if (amp or target.device.type == "cuda") and _has_images(target):
-                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
+        # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
+        if (amp or target.device.type == "cuda") and _has_images(target):
+            with eval_mode(self._fast.module) as module:
+                channels_last(module, _sample(target).to(target.device))
         if self.replays:
             self._fast.module = Replayed(self._fast.module)
         if compiled:
@@ -84,7 +89,7 @@ class Hurried(PassedOn):
     def __call__(self, x: Tensor) -> Tensor:
         bent = forward_ad.unpack_dual(x).tangent is not None
         sloped = torch.is_grad_enabled() and x.requires_grad
-        if bent or not len(x) or (sloped and not (self.compiled or self.folds or self.replays)):
+        if bent or not len(x) or (sloped and not (self.compiled or self.folds or self.orders or self.replays)):
             return self.target(x)
         with half_precision(self.device, asked=self.amp and not sloped):
             return self._filled(x) if self.compiled else self._fast(x)
@@ -106,6 +111,12 @@ def _sample(target: Target) -> Tensor:
     return Rows(torch.arange(SHOWN)).uniform(target.spec.shape, *target.spec.bounds)
 
 
+def _wants_order(target: ModuleTarget, amp: bool, compiled: bool) -> bool:
+    """Whether another order alone is worth a copy: to the convolutions of a CPU, in float32, it is."""
+    plain = not (amp or compiled) and target.device.type == "cpu"
+    return plain and _has_images(target) and has_convolutions(target.module)
+
+
 def _has_images(target: Target) -> bool:
     return target.spec.kind == "image"
 
@@ -118,7 +129,8 @@ def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, fold: bool 
     if not isinstance(target, ModuleTarget):
         return target
     graphs = replay and target.device.type == "cuda"
-    if not (amp or compiled or graphs or (fold and normalised_by_batch(target.module))):
+    other = fold and (normalised_by_batch(target.module) or _wants_order(target, amp, compiled))
+    if not (amp or compiled or graphs or other):
         return target
     made = Hurried(target, amp=amp, compiled=compiled, rows=rows, fold=fold, replay=graphs)
     return made if made.gains else target

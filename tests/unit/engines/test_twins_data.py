@@ -72,7 +72,10 @@ def test_the_range_of_inputs_changes_nothing(digits_model: str, bounds: tuple[fl
     assert told[0].seeding["levels"]["ssim"] == pytest.approx(told[1].seeding["levels"]["ssim"], abs=1e-4)
     first, second = (float(found.load().info["fol"].median()) for found in told)
     assert first == pytest.approx(second, rel=0.1), "FOL is in units of the range"
-    assert told[0].failures == pytest.approx(told[1].failures, rel=0.1)
+    broken = [found.load().origin.unique().tolist() for found in told]
+    assert broken[0] == broken[1], "the same seeds"
+    if low == 0:  # else inputs are rounded anew, and of a broken seed more or fewer cases are kept
+        assert told[0].failures == told[1].failures
 
 
 def test_labels_that_a_model_gave_are_marked(digits_model: str, tmp_path: object) -> None:

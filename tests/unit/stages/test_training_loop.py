@@ -53,6 +53,36 @@ def test_learns_to_part_two_blobs(plan: Plan) -> None:
     assert (trained(blobs().x).argmax(1) == blobs().y).float().mean() > 0.95
 
 
+class Viewing(nn.Module):
+    """Speaks of what its convolutions give as if it lay in the usual order, as many nets do."""
+
+    def __init__(self, views: bool) -> None:
+        super().__init__()
+        self.views, self.first, self.second, self.end = views, nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.second(self.first(x))
+        out: torch.Tensor = self.end(seen.view(len(x), -1) if self.views else seen.flatten(1))
+        return out
+
+
+@pytest.mark.parametrize("views", [True, False])
+def test_convolutions_learn_with_channels_last_where_the_net_allows_it(views: bool) -> None:
+    laid = []
+
+    class Look(Unwatched):
+        def epoch(self, state: State, net: nn.Module) -> None:
+            laid.append(dict(net.named_parameters())["second.weight"].is_contiguous())
+
+    y = torch.arange(40) % 2
+    images = Cases.of((0.2 + 0.6 * y[:, None, None, None]).expand(-1, 1, 6, 6).clone(), y)
+    given = Viewing(views)
+    trained = fit(given, images, images, Plan(6, 10, 0.05), rng=Stream(0), watch=Look())
+    assert laid == [views] * 6
+    assert all(weight.is_contiguous() for weight in (*given.parameters(), *trained.parameters()))
+    assert bool((trained(images.x).argmax(1) == y).all())
+
+
 def test_the_best_epoch_is_returned_not_the_last() -> None:
     """A judge that likes the second epoch most gets the weights of the second epoch."""
     scores = iter([0.1, 0.9, 0.3, 0.2])

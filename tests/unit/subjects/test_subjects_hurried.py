@@ -137,7 +137,60 @@ def test_a_net_that_can_neither_be_folded_nor_copied_stays_itself() -> None:
     assert hurried(target, amp=False, compiled=False, rows=8) is target
 
 
-def test_nothing_asked_is_nothing_done(target: ModuleTarget) -> None:
+def test_nothing_asked_is_nothing_done_without_convolutions() -> None:
+    target = ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), SPEC)
+    assert hurried(target, amp=False, compiled=False, rows=8) is target
+
+
+class Convolving(nn.Module):
+    """Two convolutions; of what they give it may only speak as if it lay in the usual order."""
+
+    def __init__(self, views: bool = False, copies: bool = True) -> None:
+        super().__init__()
+        self.views, self.copies = views, copies
+        self.first, self.second, self.end = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.second(self.first(x))
+        out: Tensor = self.end(seen.view(len(x), -1) if self.views else seen.flatten(1))
+        return out
+
+    def __deepcopy__(self, memo: object) -> "Convolving":
+        if not self.copies:
+            raise RuntimeError("there is only one of me")
+        other = Convolving(self.views)
+        other.load_state_dict(self.state_dict())
+        return other
+
+
+def test_convolutions_of_a_cpu_are_searched_with_channels_last(x: Tensor) -> None:
+    net = Convolving().eval()
+    target = ModuleTarget(net, SPEC)
+    made = hurried(target, amp=False, compiled=False, rows=8)
+    assert isinstance(made, Hurried)
+    assert made.orders
+    assert not dict(made._fast.module.named_parameters())["second.weight"].is_contiguous()
+    assert net.second.weight.is_contiguous(), "the net itself is left alone"
+    with made.ready():
+        at = x.clone().requires_grad_()
+        torch.testing.assert_close(made(at), target(at))
+        (slope,) = torch.autograd.grad(made(at).square().sum(), at)
+        (right,) = torch.autograd.grad(target(at).square().sum(), at)
+        torch.testing.assert_close(slope, right)
+    assert hurried(target, amp=False, compiled=False, rows=8, fold=False) is target
+
+
+def test_a_net_that_cannot_be_laid_otherwise_is_searched_in_the_usual_order(x: Tensor) -> None:
+    net = Convolving(views=True).eval()
+    with pytest.raises(RuntimeError, match="view"):
+        Convolving(views=True).to(memory_format=torch.channels_last)(x)  # type: ignore[call-overload]
+    made = hurried(ModuleTarget(net, SPEC), amp=False, compiled=False, rows=8)
+    with made.ready():
+        torch.testing.assert_close(made(x), net(x))
+
+
+def test_a_net_that_cannot_be_copied_is_searched_itself() -> None:
+    target = ModuleTarget(Convolving(copies=False).eval(), SPEC)
     assert hurried(target, amp=False, compiled=False, rows=8) is target
 
 

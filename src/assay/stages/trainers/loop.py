@@ -28,6 +28,7 @@ from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import Cost, TimeBox
 from assay.stages.trainers.watch import State, Watch
+from assay.subjects.ordered import channels_last, usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,8 @@ def fit(
         weight.requires_grad_(task is None or task.weights is None or name in task.weights)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     train, val = train.to(device), val.to(device)
-    if halved(device) and train.x.dim() == 4:
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what bfloat16 is fast in
+    if halved(device) or device.type == "cpu":
+        net = channels_last(net, train.x)
     run = _Run(net, train, plan, rng, watch, batch, task, judging, cost)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
@@ -145,7 +146,7 @@ def fit(
     net.load_state_dict(state.best)
     if judge is not None and (fallen := overfitting(state.log[others:], min(len(val), VALIDATED))):
         watch.note({"overfitting": fallen})
-    return net
+    return usual(net)  # as it is when it is read from a file: numbers differ by rounding
 
 
 def _since(started: float) -> float:
