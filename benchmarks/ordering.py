@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=2 python benchmarks/ordering.py lenet5 resnet20 vgg16 resnet18
 
-Gradients of inputs, as searches take them, and gradients of weights, as trainings do. Nets are untrained; both orders
-take turns, and the median of the turns counts.
+Gradients of inputs, as searches take them, and of weights; nets are untrained and in evaluation mode. Both orders take
+turns, and the median of the turns counts.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from assay.core.registry import bind
-from assay.subjects.ordered import channels_last
+from assay.subjects.ordered import reorder
 
 SHAPES = {"lenet5": (1, 28, 28)}
 BATCH = {"lenet5": 128}
@@ -34,7 +34,7 @@ def main() -> None:
         x = torch.rand(BATCH.get(name, 64), *shape)
         y = torch.arange(len(x)) % 10
         nets = [bind("model", name, {"shape": shape, "classes": 10})().eval() for _ in range(2)]
-        channels_last(nets[1], x)
+        reorder(nets[1])
         hows = (_of_inputs, _of_weights)
         cells = [_compared([partial(how, net, x, y) for net in nets], len(x), told.turns) for how in hows]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

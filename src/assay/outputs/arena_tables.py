@@ -101,7 +101,8 @@ def meaning(told: Arena) -> list[str]:
         said.append(f"Near to spatial, these move the images that they learn from at random: {', '.join(movers)}.")
     unlike = [row for row in standing.cells if len(_settings(told, row)) > 1]
     said += [f"Seeds of unlike settings, so their mean is of two things: {', '.join(unlike)}."] if unlike else []
-    limited = [f"{name} of {p['cases']}" for name, p in told.protocol["columns"].items() if p.get("cases")]
+    columns, most = told.protocol["columns"], told.protocol["n"]
+    limited = [f"{name} of {p['cases']}" for name, p in columns.items() if (p.get("cases") or most) < most]
     said += [f"Of fewer inputs: {', '.join(limited)}."] if limited else []
     checks = {name for row in standing.cells.values() for cell in row.values() for name in cell.unreliable}
     said += (

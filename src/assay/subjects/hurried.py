@@ -11,10 +11,10 @@ from torch import Tensor
 from assay.core.modes import eval_mode
 from assay.core.precision import half_precision
 from assay.core.randomness import Rows
-from assay.subjects.ordered import channels_last, has_convolutions
+from assay.subjects.ordered import can_be_reordered, reorder
 from assay.subjects.passed_on import PassedOn
 from assay.subjects.replayed import Replayed, replayable
-from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch, reordered
+from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch
 from assay.subjects.sources.module import ModuleTarget
 from assay.subjects.target import Target
 
@@ -47,18 +47,16 @@ class Hurried(PassedOn):
         self.folds = self._fast is not target
         graphs = replay and not compiled and target.device.type == "cuda"
         self.replays = graphs and replayable(self._fast.module)
-        if fold and _wants_order(target, amp, compiled):
-            self._fast = reordered(self._fast, _sample(target))
-        self.orders = self._fast is not target and not self.folds
-        if not (amp or compiled or self.folds or self.replays):
-            return  # nothing more is gained, and not every net can be copied
-        if self._fast is target:
+        self.orders = fold and _gains_by_order(target, amp, compiled)
+        if not (amp or compiled or self.folds or self.orders or self.replays):
+            return  # nothing is gained, and not every net can be copied
+        if not self.folds:
             self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
             self._fast.answers = target.answers
-        # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
-        if (amp or target.device.type == "cuda") and _has_images(target):
-            with eval_mode(self._fast.module) as module:
-                channels_last(module, _sample(target).to(target.device))
+        with eval_mode(self._fast.module) as module:
+            # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
+            if self.orders or ((amp or target.device.type == "cuda") and _has_images(target)):
+                reorder(module)
         if self.replays:
             self._fast.module = Replayed(self._fast.module)
         if compiled:
@@ -111,10 +109,9 @@ def _sample(target: Target) -> Tensor:
     return Rows(torch.arange(SHOWN)).uniform(target.spec.shape, *target.spec.bounds)
 
 
-def _wants_order(target: ModuleTarget, amp: bool, compiled: bool) -> bool:
-    """Whether another order alone is worth a copy: to the convolutions of a CPU, in float32, it is."""
-    plain = not (amp or compiled) and target.device.type == "cpu"
-    return plain and _has_images(target) and has_convolutions(target.module)
+def _gains_by_order(target: ModuleTarget, amp: bool, compiled: bool) -> bool:
+    """Whether another order alone is worth a copy: to convolutions of a CPU in float32 it is."""
+    return target.device.type == "cpu" and not (amp or compiled) and can_be_reordered(target.module)
 
 
 def _has_images(target: Target) -> bool:
@@ -129,7 +126,7 @@ def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, fold: bool 
     if not isinstance(target, ModuleTarget):
         return target
     graphs = replay and target.device.type == "cuda"
-    other = fold and (normalised_by_batch(target.module) or _wants_order(target, amp, compiled))
+    other = fold and (normalised_by_batch(target.module) or _gains_by_order(target, amp, compiled))
     if not (amp or compiled or graphs or other):
         return target
     made = Hurried(target, amp=amp, compiled=compiled, rows=rows, fold=fold, replay=graphs)

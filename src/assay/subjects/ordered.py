@@ -1,33 +1,27 @@
-"""The order of a net's weights in memory. Convolutions of a CPU, and those in bfloat16, are fast with channels last."""
+"""The order of a net's weights in memory: convolutions of a CPU are faster with channels last."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from assay.core.modes import eval_mode
+KNOWN = ("torch.nn.modules.", "assay.subjects.")
 
 
-def channels_last(net: nn.Module, x: Tensor) -> nn.Module:
-    """The net itself with its weights in that order; as it was where it has no convolution or fails on inputs so.
+def can_be_reordered(net: nn.Module) -> bool:
+    """Whether it has convolutions and is built of layers of torch and of our zoo alone.
 
-    A net may look at what its convolutions give as if it lay in the usual order (``view``), and that is an error then.
+    Who writes a net's way forward may look at what a convolution gives as if it lay in the usual order (``view``,
+    ``as_strided``), in training alone or for some sizes of a batch: it would fail then, or be wrong without a word.
+    Convolutions by groups are slower so.
     """
-    if x.dim() != 4 or not len(x) or not has_convolutions(net):
-        return net
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
-    try:
-        with torch.random.fork_rng([]), torch.no_grad(), eval_mode(net):
-            net(x[:1])
-    except RuntimeError:
-        return usual(net)
-    return net
+    parts = list(net.modules())
+    return (
+        all(type(part).__module__.startswith(KNOWN) for part in parts)
+        and any(isinstance(part, nn.Conv2d) for part in parts)
+        and all(getattr(part, "groups", 1) == 1 for part in parts)
+        and all(tensor.dim() < 5 for tensor in (*net.parameters(), *net.buffers()))  # which have no such order
+    )
 
 
-def usual(net: nn.Module) -> nn.Module:
-    """The net itself with its weights in the usual order."""
-    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stubs
-    return net
-
-
-def has_convolutions(net: nn.Module) -> bool:
-    """Whether there is anything that the order could make faster."""
-    return any(isinstance(part, nn.Conv2d) for part in net.modules())
+def reorder(net: nn.Module, order: torch.memory_format = torch.channels_last) -> None:
+    """Lay the weights of a net anew, with channels last unless told otherwise."""
+    net.to(memory_format=order)  # type: ignore[call-overload]  # torch's stubs

@@ -28,7 +28,7 @@ from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import Cost, TimeBox
 from assay.stages.trainers.watch import State, Watch
-from assay.subjects.ordered import channels_last, usual
+from assay.subjects.ordered import can_be_reordered, reorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,9 @@ def fit(
         weight.requires_grad_(task is None or task.weights is None or name in task.weights)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     train, val = train.to(device), val.to(device)
-    if halved(device) or device.type == "cpu":
-        net = channels_last(net, train.x)
+    reordered = device.type == "cpu" and can_be_reordered(net)
+    if reordered or (halved(device) and train.x.dim() == 4):  # what bfloat16 is fast in, too
+        reorder(net)
     run = _Run(net, train, plan, rng, watch, batch, task, judging, cost)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
     run.load(state)
@@ -146,7 +147,9 @@ def fit(
     net.load_state_dict(state.best)
     if judge is not None and (fallen := overfitting(state.log[others:], min(len(val), VALIDATED))):
         watch.note({"overfitting": fallen})
-    return usual(net)  # as it is when it is read from a file: numbers differ by rounding
+    if reordered:
+        reorder(net, torch.contiguous_format)  # as when it is read from its file: numbers differ by rounding
+    return net
 
 
 def _since(started: float) -> float:
@@ -222,7 +225,8 @@ class _Run:
         self.net.load_state_dict(state.weights)
         if state.optimiser:
             graphed.load_state(self.optimiser, state.optimiser)
-        state.average = {name: tensor.to(self.device) for name, tensor in state.average.items()}
+        own = self.net.state_dict()  # in whose order the average is when nothing was stopped
+        state.average = {name: torch.empty_like(own[name]).copy_(tensor) for name, tensor in state.average.items()}
         if self.plan.ema and not state.average:
             state.average = self.weights()
 

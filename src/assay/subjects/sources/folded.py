@@ -10,7 +10,6 @@ from torch import Tensor, fx, nn
 
 from assay.core.modes import eval_mode
 from assay.core.precision import full_precision
-from assay.subjects.ordered import channels_last
 from assay.subjects.sources.module import ModuleTarget, Normalised, before, behind
 from assay.subjects.target import Target
 
@@ -142,24 +141,6 @@ def folded(target: Target, sample: Tensor) -> Target:
     return faster if alike(target, faster, sample) else target
 
 
-def reordered(target: ModuleTarget, sample: Tensor) -> ModuleTarget:
-    """A target whose weights lie with channels last and that answers the sample as this one does, or this one itself
-    where its net cannot be copied, or not be laid so.
-
-    One input is enough: nothing is computed otherwise, and more may be too many for the memory.
-    """
-    sample = sample[:1]
-    try:
-        with eval_mode(target.module):
-            net = channels_last(copy.deepcopy(target.module), sample)
-    except Exception as error:  # noqa: BLE001  a net may refuse to be copied with anything
-        log.debug("the net is not copied: %s", error)
-        return target
-    faster = ModuleTarget(net, target.spec, target.device)
-    faster.answers = target.answers
-    return faster if alike(target, faster, sample) else target
-
-
 def alike(target: ModuleTarget, faster: ModuleTarget, sample: Tensor) -> bool:
     """Whether both answer the first inputs of the sample alike, up to rounding, and climb alike from a few of them."""
     x = sample[:SHOWN].to(target.device)
@@ -171,7 +152,7 @@ def alike(target: ModuleTarget, faster: ModuleTarget, sample: Tensor) -> bool:
                 return False
             return _climb_alike(*(_slope(net, x[:CLIMBED]) for net in (target, faster)))
     except Exception as error:  # noqa: BLE001  a net may say no to what the tracer made of it
-        log.debug("the net is searched as it is: %s", error)
+        log.debug("batch normalisation is not folded: %s", error)
         return False
 
 
