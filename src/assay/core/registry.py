@@ -34,7 +34,7 @@ _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
 # Parameters that stages got when there were runs of theirs already. Texts leave them out where they are as usual: a run
 # is known by its texts, and one from before is to be the same run still.
 LATER: dict[tuple[str, str], frozenset[str]] = {
-    ("attack", "pgd"): frozenset({"converged"}),
+    ("attack", "pgd"): frozenset({"converged", "falling"}),
     ("trainer", "adversarial"): frozenset({"awp", "distil", "guard", "revive", "temperature", "time", "warm"}),
     ("trainer", "plain"): frozenset({"revive", "time"}),
     ("trainer", "replay"): frozenset({"revive"}),

@@ -41,6 +41,41 @@ def test_linf_reaches_the_best_corner(attack: Callable[..., torch.Tensor], linea
     assert torch.allclose(made, x + 0.1 * (w[1] - w[0]).sign().view(1, 1, 4, 4), atol=1e-6)
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_falling_steps_fall_evenly(norm: str, linear_target: Make) -> None:
+    """On a linear model all steps go one way: of four, 1, 3/4, 1/2 and 1/4 of the first, which add up to 2.5 of it."""
+    target = linear_target(classes=2)
+    x, y = torch.full((5, 1, 4, 4), 0.5), torch.zeros(5, dtype=torch.int64)
+    rng = Stream(0).rows(torch.arange(5))
+
+    def gone(**how: float) -> torch.Tensor:
+        return pgd(target, x, y, rng=rng, eps=0.4, norm=norm, random_start=False, early_stop=False, **how) - x
+
+    first = gone(steps=1, step=0.1)
+    assert first.abs().sum() > 0
+    assert torch.allclose(gone(steps=4, step=0.1, falling=True), 2.5 * first, atol=1e-6)
+    assert torch.allclose(gone(steps=4, step=0.1), 4 * first, atol=1e-6)
+
+
+def test_falling_steps_find_what_equal_ones_step_over() -> None:
+    """What is wrong lies in a tenth of the ball: five equal steps of its radius jump to and fro, falling ones come in."""
+
+    class Slit(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            away = (x - 0.56).abs().sum(1)  # 0.06 from the seeds
+            return torch.stack([torch.full_like(away, -0.005), -away], 1)
+
+    target = ModuleTarget(Slit(), InputSpec((1,), (0.0, 1.0), ("a", "b")))
+    x, y = torch.full((400, 1), 0.5), torch.zeros(400, dtype=torch.int64)
+    left = {}
+    for falling in (False, True):
+        rng = Stream(0).rows(torch.arange(400))
+        made = pgd(target, x, y, rng=rng, eps=0.1, steps=5, step=1.0, falling=falling, early_stop=False)
+        left[falling] = int((target(made).argmax(1) == y).sum())
+    assert left[False] > 300
+    assert left[True] < left[False] / 2
+
+
 def test_l2_reaches_the_best_point_of_the_sphere(linear_target: Make) -> None:
     target = linear_target(classes=2)
     w = target.module.get_parameter("weight").detach()

@@ -167,6 +167,12 @@ def test_steps_double_no_further_than_to_forty(steps: int, most: int) -> None:
     assert (pgd.params["steps"], pgd.params["step"]) == (most, pytest.approx(0.5 * (steps / most) ** 0.5))
 
 
+def test_steps_that_fall_begin_as_large_as_before_they_doubled() -> None:
+    searches = Searches("pgd(steps=5, step=0.9, falling=true)", net(64, 10), IMAGES, eps=0.2, norm="linf", batch=8)
+    (pgd,) = searches.at(moment(0.5, {"score": 0.1, "fooled": 1.0}), Growth(guard=0.03)).all
+    assert (pgd.params["steps"], pgd.params["step"], pgd.params["falling"]) == (10, 0.9, True)
+
+
 @pytest.mark.parametrize(
     ("own", "score", "n", "beyond", "far"),
     [

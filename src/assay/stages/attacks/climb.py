@@ -28,7 +28,8 @@ class Climb:
 
     ``step`` is a share of ``eps``; ``decay`` above 0 accumulates momentum. With ``early_stop`` a row ends at its first
     adversarial iterate; without, every row takes all steps. A row also ends where its loss can gain no more than
-    ``converged`` in the ball, by its slope there. Restarts go on only with rows that are not adversarial yet.
+    ``converged`` in the ball, by its slope there. Restarts go on only with rows that are not adversarial yet. Steps
+    that are ``falling`` have ``step`` at first and, in equal parts, come near to nothing at the end.
     """
 
     eps: float
@@ -43,6 +44,7 @@ class Climb:
     loss: str | Loss = "ce"
     criterion: str | Criterion = "top"
     converged: float = 0.0
+    falling: bool = False
 
     def __call__(self, target: Target, x: Tensor, y: Tensor, rng: Rows) -> Tensor:
         """The inputs after the climb, inside the ball and the bounds, (N, *shape)."""
@@ -73,7 +75,7 @@ class _Walk:
         self.norm: Norm = norms.check(how.norm, how.eps)
         if self.norm == "l0":
             raise UsageError("the gradient attacks fgsm, bim, mim and pgd know linf, l2 and l1; jsma knows l0")
-        self.stride = how.step * how.eps
+        self.stride = how.step * how.eps  # the first
         self.aim = aim(how.loss, how.criterion, how.targeted)
 
     def start(self, x: Tensor, rng: Rows | None) -> Tensor:
@@ -87,7 +89,7 @@ class _Walk:
         rows = torch.arange(len(x), device=x.device)
         at, velocity = start.clone(), None
         low, high = norms.box(x, self.how.eps, self.norm, self.target.spec.bounds)
-        for _ in range(self.how.steps):
+        for i in range(self.how.steps):
             if not len(rows):
                 break
             outputs, gain, grad = uphill(self.target, at, y, self.aim)
@@ -100,7 +102,8 @@ class _Walk:
             if self.how.decay:
                 velocity = self._momentum(grad, velocity)
                 grad = velocity
-            at = self._move(at, grad, x, low, high)
+            stride = self.stride * (1 - i / self.how.steps if self.how.falling else 1)
+            at = self._move(at, grad, stride, x, low, high)
         out[rows] = at
         return out
 
@@ -132,15 +135,15 @@ class _Walk:
         fresh = (flat / flat.abs().mean(1, keepdim=True).clamp_min(1e-12)).view_as(grad)
         return fresh if velocity is None else velocity * self.how.decay + fresh
 
-    def _move(self, at: Tensor, grad: Tensor, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    def _move(self, at: Tensor, grad: Tensor, stride: float, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         if self.norm == "linf":
             # Out of place for the gradient: a momentum attack still needs it.
-            return torch.clamp(at.add_(grad.sign(), alpha=self.stride), low, high)
+            return torch.clamp(at.add_(grad.sign(), alpha=stride), low, high)
         if self.norm == "l1":
             # Entries at the end of the box that want to go on would use up the few that a step may change.
             free = grad.where(((at < high) | (grad < 0)) & ((at > low) | (grad > 0)), 0.0)
-            moved = at + self.stride * norms.sparse(free, SPARSE)
+            moved = at + stride * norms.sparse(free, SPARSE)
             return (x + norms.project_l1_box(moved - x, self.how.eps, low - x, high - x)).clamp_(low, high)
-        moved = at + self.stride * norms.steepest(grad, self.norm)
+        moved = at + stride * norms.steepest(grad, self.norm)
         # The clamp keeps the point in the ball: it never takes an entry away from x.
         return torch.clamp(x + norms.project(moved - x, self.how.eps, self.norm), low, high)

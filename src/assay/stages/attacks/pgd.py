@@ -28,12 +28,16 @@ def pgd(
     loss: str | Loss = "ce",
     criterion: str | Criterion = "top",
     converged: float = 0.0,
+    falling: bool = False,
 ) -> Tensor:
     """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps.
 
-    With ``converged`` a row also stops where its first-order loss (``fol``) is no more than that.
+    With ``converged`` a row also stops where its first-order loss (``fol``) is no more than that. Steps that are
+    ``falling`` begin with ``step``, 1 say, and fall evenly: of few steps they find more than equal ones do.
 
     Formula: x₀ uniform in the ball, xₜ₊₁ = Π(xₜ + step·eps · s(∇L(xₜ, y))), Π the projection on ball and bounds.
     """
-    how = Climb(eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion, converged)
+    how = Climb(
+        eps, norm, steps, step, random_start, restarts, 0.0, targeted, early_stop, loss, criterion, converged, falling
+    )
     return how(target, x, y, rng)

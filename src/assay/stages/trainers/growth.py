@@ -82,14 +82,15 @@ class Growth:
 def grown(search: Bound, ball: float, times: int) -> Bound:
     """A search in a share of its ball, by so many times its steps, which are the smaller then; what has none stays.
 
-    It doubles no further than to the largest number of steps.
+    It doubles no further than to the largest number of steps. Steps that fall begin as large as before.
     """
     told = dict(search.params)
     if told.get("eps") is not None:
         told["eps"] *= ball
     if times > 1 and _has_steps(search):
         times = min(times, 2 ** max(0, int(math.log2(LARGEST / told["steps"]))))
-        told |= {"steps": times * told["steps"], "step": told["step"] / math.sqrt(times)}
+        told |= {"steps": times * told["steps"]}
+        told |= {} if told.get("falling") else {"step": told["step"] / math.sqrt(times)}
     return replace(search, params=told)
 
 
