@@ -219,6 +219,9 @@ def test_weak_or_stray_attacks_are_said_to_be(
     base = ["eval", digits_model, "--data", "digits/test[:30]", "--eps"]
     assert run([*base, "0.1", "--suite", "pgd(steps=5)"]) == 0
     assert "cannot reach the edge of its ball" in capsys.readouterr().err
+    for step, short in ((0.3, True), (0.4, False)):  # five that fall add up to three of the first
+        assert run([*base, "0.1", "--suite", f"pgd(steps=5, step={step}, falling=true)"]) == 0
+        assert ("cannot reach the edge of its ball" in capsys.readouterr().err) == short
     assert run([*base, "0.1", "--suite", "bad.py:far"]) == 0
     assert "left the ball or the bounds and do not count" in capsys.readouterr().err
     assert run([*base, "10", "--suite", "fgsm"]) == 0

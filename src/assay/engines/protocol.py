@@ -32,10 +32,13 @@ def protocol_of(
     size, norm = _ball(attacks, curve=curve)
     warn_of_large(size, norm, data)
     for name, attack in attacks.items():
-        reach = attack.params.get("steps", 1) * attack.params.get("step", 1.0)
-        if reach < 1:
+        steps = attack.params.get("steps", 1)
+        whole = (steps + 1) / 2 if attack.params.get("falling") else steps  # falling steps add up to so many first ones
+        if (reach := whole * attack.params.get("step", 1.0)) < 1:
             log.warning(
-                "attack %s cannot reach the edge of its ball: steps × step is %g of eps; raise either", name, reach
+                "attack %s cannot reach the edge of its ball: its steps add up to %g of eps; raise steps or step",
+                name,
+                reach,
             )
     return {
         "model": model,
