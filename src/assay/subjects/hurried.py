@@ -51,7 +51,13 @@ class Hurried(PassedOn):
         if not (amp or compiled or self.folds or self.orders or self.replays):
             return  # nothing is gained, and not every net can be copied
         if not self.folds:
-            self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
+            try:
+                self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
+            except (TypeError, RuntimeError):  # what it holds besides weights: a lock, a file
+                if amp or compiled or self.replays:
+                    raise  # this was asked for; another order was not
+                self.orders = False
+                return
             self._fast.answers = target.answers
         with eval_mode(self._fast.module) as module:
             # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.

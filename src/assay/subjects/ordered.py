@@ -4,18 +4,21 @@ import torch
 from torch import nn
 
 KNOWN = ("torch.nn.modules.", "assay.subjects.")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def can_be_reordered(net: nn.Module) -> bool:
     """Whether it has convolutions and is built of layers of torch and of our zoo alone.
 
     Who writes a net's way forward may look at what a convolution gives as if it lay in the usual order (``view``,
-    ``as_strided``), in training alone or for some sizes of a batch: it would fail then, or be wrong without a word.
-    Convolutions by groups are slower so.
+    ``as_strided``), in training alone or for some sizes of a batch: it would fail then, or be wrong without a word. So
+    may a hook. Convolutions by groups, and other numbers than float32, are slower so or not measured.
     """
     parts = list(net.modules())
     return (
-        all(type(part).__module__.startswith(KNOWN) for part in parts)
+        all(type(part).__module__.startswith(KNOWN) and "forward" not in vars(part) for part in parts)
+        and not any(getattr(part, hooks) for part in parts for hooks in HOOKS)
+        and all(weight.dtype == torch.float32 for weight in net.parameters())
         and any(isinstance(part, nn.Conv2d) for part in parts)
         and all(getattr(part, "groups", 1) == 1 for part in parts)
         and all(tensor.dim() < 5 for tensor in (*net.parameters(), *net.buffers()))  # which have no such order

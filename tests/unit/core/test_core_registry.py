@@ -394,9 +394,13 @@ def test_parameters_that_came_later_are_told_only_where_they_are_set(kind: str, 
     """A run is known by the texts of its stages, and one from before a parameter came is the same run still."""
     known = {p.name: p for p in entry(kind, name).parameters}
     for later in registry.LATER[kind, name]:
-        usual = float(known[later].default or "nan")
-        assert usual == (1.0 if later == "temperature" else 0.0)  # which says nothing where nothing is distilled
-        for value, told in ((usual, False), (usual + 0.25, True)):
+        if known[later].default == "False":
+            values: dict[bool | float, bool] = {False: False, True: True}
+        else:
+            usual = float(known[later].default or "nan")
+            assert usual == (1.0 if later == "temperature" else 0.0)  # which says nothing where nothing is distilled
+            values = {usual: False, usual + 0.25: True}
+        for value, told in values.items():
             text = bind(kind, name, {later: value}, {"eps": 0.1}).text
             assert (f"{later}=" in text) == told
             assert bind(kind, *specs.step(text)).params[later] == value

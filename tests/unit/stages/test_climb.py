@@ -58,7 +58,7 @@ def test_falling_steps_fall_evenly(norm: str, linear_target: Make) -> None:
 
 
 def test_falling_steps_find_what_equal_ones_step_over() -> None:
-    """What is wrong lies in a tenth of the ball: five equal steps of its radius jump to and fro, falling ones come in."""
+    """What is wrong lies in a tenth of the ball: five equal steps of its radius jump over it, falling ones come in."""
 
     class Slit(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

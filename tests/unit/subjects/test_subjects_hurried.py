@@ -1,5 +1,6 @@
 """A target in a hurry: answers in bfloat16 or by a compiled net, gradients as they are."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -137,6 +138,15 @@ def test_a_net_that_can_neither_be_folded_nor_copied_stays_itself() -> None:
     assert hurried(target, amp=False, compiled=False, rows=8) is target
 
 
+def test_a_net_with_convolutions_that_cannot_be_copied_stays_itself() -> None:
+    net = two_convolutions()
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    target = ModuleTarget(net, SPEC)
+    assert hurried(target, amp=False, compiled=False, rows=8) is target
+    with pytest.raises(TypeError, match="lock"):
+        hurried(target, amp=True, compiled=False, rows=8)
+
+
 def test_nothing_asked_is_nothing_done_without_convolutions() -> None:
     target = ModuleTarget(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), SPEC)
     assert hurried(target, amp=False, compiled=False, rows=8) is target
@@ -181,16 +191,33 @@ class OwnWay(nn.Sequential):
         return out
 
 
+def hooked() -> nn.Sequential:
+    """A net with a hook that speaks so."""
+    net = two_convolutions()
+    net[0].register_forward_hook(lambda _, __, out: out.view(len(out), -1).view_as(out))
+    return net
+
+
+def patched() -> nn.Sequential:
+    """A net whose way forward somebody put in its place."""
+    net = two_convolutions()
+    net.forward = OwnWay(*net).forward  # type: ignore[method-assign]
+    return net
+
+
 @pytest.mark.parametrize(
     "net",
     [
+        hooked(),
+        patched(),
+        two_convolutions().double(),
         OwnWay(*two_convolutions()),
         nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(64, 3)),
         nn.Sequential(
             *two_convolutions(), nn.Sequential(nn.Unflatten(1, (1, 1, 1, 3)), nn.Conv3d(1, 1, 1), nn.Flatten())
         ),
     ],
-    ids=["own way", "groups", "three axes"],
+    ids=["hook", "patched", "double", "own way", "groups", "three axes"],
 )
 def test_a_net_that_may_not_be_laid_otherwise_is_searched_itself(net: nn.Module) -> None:
     target = ModuleTarget(net.eval(), SPEC)

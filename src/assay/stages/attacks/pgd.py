@@ -33,7 +33,7 @@ def pgd(
     """Gradient steps from a random point of the ball, with restarts; ``step`` is a share of eps.
 
     With ``converged`` a row also stops where its first-order loss (``fol``) is no more than that. Steps that are
-    ``falling`` begin with ``step``, 1 say, and fall evenly: of few steps they find more than equal ones do.
+    ``falling`` begin with ``step``, 1 say, and fall evenly (step · (1 − t/steps)): as few may find more so.
 
     Formula: x₀ uniform in the ball, xₜ₊₁ = Π(xₜ + step·eps · s(∇L(xₜ, y))), Π the projection on ball and bounds.
     """
