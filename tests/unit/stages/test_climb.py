@@ -1,6 +1,7 @@
 """The gradient attacks on linear models, where the best point of the ball is known."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_falling_steps_fall_evenly(norm: str, linear_target: Make) -> None:
     x, y = torch.full((5, 1, 4, 4), 0.5), torch.zeros(5, dtype=torch.int64)
     rng = Stream(0).rows(torch.arange(5))
 
-    def gone(**how: float) -> torch.Tensor:
+    def gone(**how: Any) -> torch.Tensor:
         return pgd(target, x, y, rng=rng, eps=0.4, norm=norm, random_start=False, early_stop=False, **how) - x
 
     first = gone(steps=1, step=0.1)
