@@ -1,6 +1,7 @@
 """The protocol of an evaluation: what a number was measured with, stored beside it."""
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from assay.core.cases import UNLABELLED
 from assay.core.environment import version_of
 from assay.core.errors import UsageError
 from assay.core.registry import Bound
+from assay.stages.attacks.climb import strides
 from assay.subjects.bench import Data
 from assay.subjects.target import Target
 
@@ -32,9 +34,9 @@ def protocol_of(
     size, norm = _ball(attacks, curve=curve)
     warn_of_large(size, norm, data)
     for name, attack in attacks.items():
-        steps = attack.params.get("steps", 1)
-        whole = (steps + 1) / 2 if attack.params.get("falling") else steps  # falling steps add up to so many first ones
-        if (reach := whole * attack.params.get("step", 1.0)) < 1:
+        told = attack.params
+        lengths = strides(told.get("steps", 1), told.get("step", 1.0), falling=told.get("falling", False))
+        if (reach := math.fsum(lengths)) < 1:
             log.warning(
                 "attack %s cannot reach the edge of its ball: its steps add up to %g of eps; raise steps or step",
                 name,

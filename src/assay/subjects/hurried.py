@@ -11,7 +11,7 @@ from torch import Tensor
 from assay.core.modes import eval_mode
 from assay.core.precision import half_precision
 from assay.core.randomness import Rows
-from assay.subjects.ordered import can_be_reordered, reorder
+from assay.subjects.ordered import can_be_reordered, gains_on_cpu, reorder
 from assay.subjects.passed_on import PassedOn
 from assay.subjects.replayed import Replayed, replayable
 from assay.subjects.sources.folded import SHOWN, folded, normalised_by_batch
@@ -53,7 +53,7 @@ class Hurried(PassedOn):
         if not self.folds:
             try:
                 self._fast = ModuleTarget(copy.deepcopy(target.module), target.spec, target.device)
-            except (TypeError, RuntimeError):  # what it holds besides weights: a lock, a file
+            except Exception:  # what it holds besides weights may say no: a lock, a file
                 if amp or compiled or self.replays:
                     raise  # this was asked for; another order was not
                 self.orders = False
@@ -61,7 +61,7 @@ class Hurried(PassedOn):
             self._fast.answers = target.answers
         with eval_mode(self._fast.module) as module:
             # The order of numbers that a GPU's shorter convolutions, bfloat16 and TF32, work in.
-            if self.orders or ((amp or target.device.type == "cuda") and _has_images(target)):
+            if self.orders or ((amp or target.device.type == "cuda") and can_be_reordered(target.module)):
                 reorder(module)
         if self.replays:
             self._fast.module = Replayed(self._fast.module)
@@ -117,11 +117,7 @@ def _sample(target: Target) -> Tensor:
 
 def _gains_by_order(target: ModuleTarget, amp: bool, compiled: bool) -> bool:
     """Whether another order alone is worth a copy: to convolutions of a CPU in float32 it is."""
-    return target.device.type == "cpu" and not (amp or compiled) and can_be_reordered(target.module)
-
-
-def _has_images(target: Target) -> bool:
-    return target.spec.kind == "image"
+    return target.device.type == "cpu" and not (amp or compiled) and gains_on_cpu(target.module)
 
 
 def hurried(target: Target, *, amp: bool, compiled: bool, rows: int, fold: bool = True, replay: bool = False) -> Target:

@@ -144,6 +144,11 @@ def test_trainers_share_what_they_are_set_to_and_rows_and_recipes_keep_their_own
         arena(tiny, "plain", columns="clean")
 
 
+def test_a_column_of_as_many_inputs_as_the_others_is_not_called_smaller(tiny: str) -> None:
+    told = arena(tiny, "spoils", columns="clean, fgsm[:60]")
+    assert "Of fewer inputs" not in arena_markdown(told)
+
+
 def test_seeds_of_unlike_settings_are_told(tiny: str, tmp_path: Path) -> None:
     """As where a recipe was another one when its first seed was run."""
     whole = arena(tiny, "plain(epochs=1)", seeds=2, columns="clean").to_json()
@@ -309,6 +314,7 @@ def test_an_arena_is_shown_as_table_markdown_json_and_page(
     assert line.startswith("| `none` | **9")  # the best of clean stand out
     assert "**" not in next(line for line in text.split("\n") if line.startswith("| `spoils`"))[:30]
     assert "`robot`" in text.split("Rows not run")[1]
+    assert "Of fewer inputs: fgsm of 20.\n" in text
     assert run(["arena", "a", "--json"]) == 0
     whole = capsys.readouterr().out
     (tmp_path / "a.json").write_text(whole)

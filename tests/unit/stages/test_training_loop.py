@@ -11,6 +11,7 @@ from torch import nn
 
 from assay.core.cases import Cases
 from assay.core.errors import UsageError
+from assay.core.precision import half_precision
 from assay.core.randomness import Stream
 from assay.engines.train import train
 from assay.stages.trainers.augment import Augmentation
@@ -72,8 +73,11 @@ def shades() -> Cases:
     return Cases.of((0.2 + 0.6 * y[:, None, None, None]).expand(-1, 1, 6, 6).clone(), y)
 
 
+@pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize("kind", [nn.Sequential, OwnWay])
-def test_convolutions_learn_with_channels_last_where_nobody_wrote_their_way(kind: type[nn.Sequential]) -> None:
+def test_convolutions_learn_with_channels_last_where_nobody_wrote_their_way(
+    kind: type[nn.Sequential], *, halved: bool
+) -> None:
     laid = []
 
     class Look(Unwatched):
@@ -81,7 +85,8 @@ def test_convolutions_learn_with_channels_last_where_nobody_wrote_their_way(kind
             laid.append(net.get_parameter("1.weight").is_contiguous())
 
     given = convolving(kind)
-    trained = fit(given, shades(), shades(), Plan(6, 10, 0.05), rng=Stream(0), watch=Look())
+    with half_precision(torch.device("cpu"), asked=halved):
+        trained = fit(given, shades(), shades(), Plan(6, 10, 0.05), rng=Stream(0), watch=Look())
     assert laid == [kind is OwnWay] * 6
     assert all(weight.is_contiguous() for weight in (*given.parameters(), *trained.parameters()))
     assert bool((trained(shades().x).argmax(1) == shades().y).all())

@@ -1,5 +1,6 @@
 """A target in a hurry: answers in bfloat16 or by a compiled net, gradients as they are."""
 
+import pickle
 import threading
 from collections.abc import Callable
 
@@ -138,12 +139,18 @@ def test_a_net_that_can_neither_be_folded_nor_copied_stays_itself() -> None:
     assert hurried(target, amp=False, compiled=False, rows=8) is target
 
 
-def test_a_net_with_convolutions_that_cannot_be_copied_stays_itself() -> None:
+class Jealous:
+    def __deepcopy__(self, memo: object) -> "Jealous":
+        raise pickle.PicklingError("there is only one lock")
+
+
+@pytest.mark.parametrize("held", [threading.Lock(), Jealous()])
+def test_a_net_with_convolutions_that_cannot_be_copied_stays_itself(held: object) -> None:
     net = two_convolutions()
-    net.lock = threading.Lock()  # type: ignore[assignment]
+    net.held = held  # type: ignore[assignment]
     target = ModuleTarget(net, SPEC)
     assert hurried(target, amp=False, compiled=False, rows=8) is target
-    with pytest.raises(TypeError, match="lock"):
+    with pytest.raises((TypeError, pickle.PicklingError), match="lock"):
         hurried(target, amp=True, compiled=False, rows=8)
 
 
@@ -205,9 +212,42 @@ def patched() -> nn.Sequential:
     return net
 
 
+@pytest.mark.parametrize("net", [OwnWay(*two_convolutions()), hooked()], ids=["own way", "hook"])
+def test_in_bfloat16_too_a_way_that_somebody_wrote_keeps_its_order(net: nn.Module, x: Tensor) -> None:
+    target = ModuleTarget(net.eval(), SPEC)
+    fast = Hurried(target, amp=True, compiled=False, rows=16)
+    assert all(weight.is_contiguous() for weight in fast._fast.module.parameters())
+    with fast.ready(), torch.no_grad():
+        torch.testing.assert_close(fast(x), target(x), atol=0.02, rtol=0.02)
+
+
+def test_in_bfloat16_layers_that_are_known_are_laid_otherwise_by_groups_too(x: Tensor) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(64, 3)).eval()
+    fast = Hurried(target := ModuleTarget(net, SPEC), amp=True, compiled=False, rows=16)
+    assert not fast._fast.module.get_parameter("1.weight").is_contiguous()
+    with fast.ready(), torch.no_grad():
+        torch.testing.assert_close(fast(x), target(x), atol=0.02, rtol=0.02)
+
+
+def test_the_order_goes_along_to_another_process_and_to_gradients(x: Tensor) -> None:
+    made = hurried(ModuleTarget(two_convolutions(), SPEC), amp=False, compiled=False, rows=8)
+    assert isinstance(made, Hurried)
+    for other in (pickle.loads(pickle.dumps(made)), made.for_gradients()):
+        assert other.orders
+        assert not other._fast.module.get_parameter("1.weight").is_contiguous()
+        torch.testing.assert_close(other(x), made(x))
+
+
+def with_a_buffer_of_five_axes() -> nn.Sequential:
+    net = two_convolutions()
+    net.register_buffer("table", torch.zeros(1, 1, 1, 1, 3))
+    return net
+
+
 @pytest.mark.parametrize(
     "net",
     [
+        with_a_buffer_of_five_axes(),
         hooked(),
         patched(),
         two_convolutions().double(),
@@ -217,7 +257,7 @@ def patched() -> nn.Sequential:
             *two_convolutions(), nn.Sequential(nn.Unflatten(1, (1, 1, 1, 3)), nn.Conv3d(1, 1, 1), nn.Flatten())
         ),
     ],
-    ids=["hook", "patched", "double", "own way", "groups", "three axes"],
+    ids=["buffer", "hook", "patched", "double", "own way", "groups", "three axes"],
 )
 def test_a_net_that_may_not_be_laid_otherwise_is_searched_itself(net: nn.Module) -> None:
     target = ModuleTarget(net.eval(), SPEC)

@@ -22,6 +22,11 @@ from assay.subjects.target import Target
 SPARSE = 0.01  # share of the entries that one l1 step changes
 
 
+def strides(steps: int, step: float, *, falling: bool) -> list[float]:
+    """How long each step is, as a share of the radius."""
+    return [step * (1 - i / steps) if falling else step for i in range(steps)]
+
+
 @dataclass(frozen=True, slots=True)
 class Climb:
     """How to climb; calling it does.
@@ -29,7 +34,7 @@ class Climb:
     ``step`` is a share of ``eps``; ``decay`` above 0 accumulates momentum. With ``early_stop`` a row ends at its first
     adversarial iterate; without, every row takes all steps. A row also ends where its loss can gain no more than
     ``converged`` in the ball, by its slope there. Restarts go on only with rows that are not adversarial yet. Steps
-    that are ``falling`` have ``step`` at first and, in equal parts, come near to nothing at the end.
+    that are ``falling`` are ``step`` at first and fall evenly, the last of n to an nth of it.
     """
 
     eps: float
@@ -75,7 +80,7 @@ class _Walk:
         self.norm: Norm = norms.check(how.norm, how.eps)
         if self.norm == "l0":
             raise UsageError("the gradient attacks fgsm, bim, mim and pgd know linf, l2 and l1; jsma knows l0")
-        self.stride = how.step * how.eps  # the first
+        self.strides = [share * how.eps for share in strides(how.steps, how.step, falling=how.falling)]
         self.aim = aim(how.loss, how.criterion, how.targeted)
 
     def start(self, x: Tensor, rng: Rows | None) -> Tensor:
@@ -89,7 +94,7 @@ class _Walk:
         rows = torch.arange(len(x), device=x.device)
         at, velocity = start.clone(), None
         low, high = norms.box(x, self.how.eps, self.norm, self.target.spec.bounds)
-        for i in range(self.how.steps):
+        for stride in self.strides:
             if not len(rows):
                 break
             outputs, gain, grad = uphill(self.target, at, y, self.aim)
@@ -102,7 +107,6 @@ class _Walk:
             if self.how.decay:
                 velocity = self._momentum(grad, velocity)
                 grad = velocity
-            stride = self.stride * (1 - i / self.how.steps if self.how.falling else 1)
             at = self._move(at, grad, stride, x, low, high)
         out[rows] = at
         return out

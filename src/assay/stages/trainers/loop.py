@@ -28,7 +28,7 @@ from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import Cost, TimeBox
 from assay.stages.trainers.watch import State, Watch
-from assay.subjects.ordered import can_be_reordered, reorder
+from assay.subjects.ordered import can_be_reordered, gains_on_cpu, reorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def fit(
         weight.requires_grad_(task is None or task.weights is None or name in task.weights)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     train, val = train.to(device), val.to(device)
-    reordered = device.type == "cpu" and can_be_reordered(net)
-    if reordered or (halved(device) and train.x.dim() == 4):  # what bfloat16 is fast in, too
+    reordered = can_be_reordered(net) if halved(device) else device.type == "cpu" and gains_on_cpu(net)
+    if reordered:
         reorder(net)
     run = _Run(net, train, plan, rng, watch, batch, task, judging, cost)
     state = watch.resume() or State(0, run.weights(), {}, {}, run.weights())
@@ -147,7 +147,7 @@ def fit(
     net.load_state_dict(state.best)
     if judge is not None and (fallen := overfitting(state.log[others:], min(len(val), VALIDATED))):
         watch.note({"overfitting": fallen})
-    if reordered:
+    if reordered and device.type == "cpu":
         reorder(net, torch.contiguous_format)  # as when it is read from its file: numbers differ by rounding
     return net
 
