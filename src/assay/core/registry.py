@@ -35,18 +35,11 @@ _runtime: dict[tuple[str, str], tuple[Entry, Any]] = {}
 # is known by its texts, and one from before is to be the same run still.
 LATER: dict[tuple[str, str], frozenset[str]] = {
     ("attack", "pgd"): frozenset({"converged", "falling"}),
-    ("trainer", "adversarial"): frozenset({"awp", "distil", "guard", "revive", "temperature", "time", "warm"}),
-    ("trainer", "plain"): frozenset({"revive", "time"}),
-    ("trainer", "replay"): frozenset({"revive"}),
+    ("trainer", "adversarial"): frozenset({"awp", "distil", "guard", "temperature", "time", "warm"}),
+    ("trainer", "plain"): frozenset({"time"}),
     ("trainer", "resistant"): frozenset({"time"}),
-    **{
-        ("trainer", name): frozenset({"distil", "revive", "temperature", "time", "warm"})
-        for name in ("dynamic", "fast")
-    },
-    **{
-        ("trainer", name): frozenset({"distil", "guard", "revive", "temperature", "time", "warm"})
-        for name in ("mart", "trades")
-    },
+    **{("trainer", name): frozenset({"distil", "temperature", "time", "warm"}) for name in ("dynamic", "fast")},
+    **{("trainer", name): frozenset({"distil", "guard", "temperature", "time", "warm"}) for name in ("mart", "trades")},
 }
 
 

@@ -42,7 +42,6 @@ def adversarial(
     time: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy on attacked batches (a ``share`` of each batch); best epoch under the attacks and APGD.
 
@@ -52,12 +51,11 @@ def adversarial(
     them on more validation cases than it withstands APGD: by a quarter of these, or by more than that share of all and
     two epochs on end were no better. ``awp`` above 0 perturbs the weights, too (Wu et al. 2020). With ``distil`` it
     learns, in place of the label, (1 − distil) · label + distil · softmax(average(x) / temperature), of its running
-    average (``ema``). ``revive`` is the share of the training in which units that learn from nothing begin anew before
-    every epoch, as in all trainers that have it (Sokar et al. 2023).
+    average (``ema``).
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     growth = Growth(warm, guard)
     searches = Searches(attack, module, data.part("train").spec, eps=eps, norm=norm, batch=batch)

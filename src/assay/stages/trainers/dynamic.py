@@ -42,7 +42,6 @@ def dynamic(
     warm: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """Adversarial training whose searches stop, case by case, at a first-order loss that falls.
 
@@ -55,7 +54,7 @@ def dynamic(
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     if loose < 0 or until <= 0:
         raise UsageError(f"loose is not negative, and until is a share of the training; got {loose} and {until}")

@@ -49,7 +49,6 @@ def fast(
     warm: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """Adversarial training by a single step from a random point, with a guard; best epoch under PGD-10 and APGD.
 
@@ -60,7 +59,7 @@ def fast(
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     growth = Growth(warm)
     single = f"pgd(steps=1, step={step}, early_stop=false)"

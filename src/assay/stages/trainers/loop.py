@@ -23,7 +23,6 @@ from assay.stages.trainers.augment import Augmentation
 from assay.stages.trainers.descent import Descent
 from assay.stages.trainers.overfitting import overfitting
 from assay.stages.trainers.plan import Plan, kept_share, optimiser_of, rate_at
-from assay.stages.trainers.revived import revived
 from assay.stages.trainers.swapped import Swapped
 from assay.stages.trainers.teacher import Teacher
 from assay.stages.trainers.time_box import Cost, TimeBox
@@ -116,7 +115,6 @@ def fit(
     while state.epoch < run.box.begin(state.log[others:]) and not _enough(state.log[others:], patience):
         epoch, started = state.epoch, time.perf_counter()
         with passes.counted() as asked:
-            run.revive(epoch, state.average, tuple(state.log[others:]))
             state.memory = run.begun(epoch, state.memory)
             loss = run.one_epoch(epoch, state.average, tuple(state.log[others:]))
         if task is not None and task.epoch is not None:
@@ -234,25 +232,6 @@ class _Run:
         """What the trainer remembers from this epoch on."""
         begin = None if self.task is None else self.task.begin
         return memory if begin is None else begin(self.net, self.train, epoch, memory)
-
-    def revive(self, epoch: int, average: dict[str, Tensor], log: Sequence[Mapping[str, float]]) -> None:
-        """Units that learn from nothing begin anew, as long as the plan says."""
-        here, progress = self.rng.at("epoch", epoch, "revive"), self.box.progress(epoch, 0)
-        if progress < self.plan.revive:
-            some = partial(self._some, Moment(here, progress, log))
-            revived(self.net, self.optimiser, average, self.ranks, here, some)
-
-    def _some(self, moment: Moment) -> list[tuple[Tensor, Tensor]]:
-        """Some cases and what is made of them, in parts; cases alone where that is known only within an epoch."""
-        every = torch.randperm(len(self.train), generator=moment.rng.at("order").generator()).to(self.device)
-        make = None if self.task is not None and self.task.begin is not None else self.batch
-        parts = []
-        for rows in every[:VALIDATED].split(max(self.plan.batch, 64)):
-            x, y = self.train.x[rows], self.train.y[rows]
-            parts.append((x, y))
-            if make is not None:
-                parts.append((make(self.net, x, y, rows, moment)[0], y))
-        return parts
 
     def one_epoch(self, epoch: int, average: dict[str, Tensor], log: Sequence[Mapping[str, float]]) -> float:
         """Mean training loss of one pass over the cases."""

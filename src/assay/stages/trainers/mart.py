@@ -42,7 +42,6 @@ def mart(
     guard: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """A boosted cross-entropy of attacked inputs, and answers that stay, most where the net is unsure.
 
@@ -54,7 +53,7 @@ def mart(
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")

@@ -32,17 +32,13 @@ def plain(
     ema: float = 0.0,
     best: str = "accuracy",
     time: float = 0.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy on the training cases and the extra ones; best epoch by validation accuracy.
 
     In hardening the validation cases hold failures too. ``best="floor"`` takes the epoch that is right on most of them
     and loses at most a point of the clean accuracy before training.
     """
-    plan = Plan(
-        epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, time=time,
-        revive=revive,
-    )  # fmt: skip
+    plan = Plan(epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, time=time)
     val, judged = data.part("val").cases, judge(best, module)
     return fit(module, joined(data, extra), val, plan, rng=rng, watch=watch, judge=judged)
 

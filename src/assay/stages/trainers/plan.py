@@ -14,8 +14,8 @@ class Plan:
     """How to train.
 
     ``momentum`` is that of SGD, and the first beta of Adam; ``distil`` is the share of what the running average of the
-    net answers in what it is to answer, beside the label (``Teacher``); ``revive`` the share of the training in which
-    units that learn from nothing begin anew. With ``time`` above 0 it is for so many seconds, whatever ``epochs`` says.
+    net answers in what it is to answer, beside the label (``Teacher``). With ``time`` above 0 it is
+    for so many seconds, whatever ``epochs`` says.
     """
 
     epochs: int
@@ -32,7 +32,6 @@ class Plan:
     time: float = 0.0
     distil: float = 0.0
     temperature: float = 1.0
-    revive: float = 0.0
 
     def check(self) -> None:
         if self.optimiser not in ("adam", "sgd"):
@@ -52,8 +51,6 @@ class Plan:
             raise UsageError(
                 f"distil must be in [0, 1) and temperature above 0, got {self.distil} and {self.temperature}"
             )
-        if not 0 <= self.revive <= 1:
-            raise UsageError(f"revive is the share of the training in which dead units begin anew; got {self.revive}")
         if self.distil and not self.ema:
             raise UsageError("distil learns from the running average of the net, and there is none; give ema=0.999 too")
 

@@ -53,7 +53,6 @@ def replay(
     awp: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
     time: float = 0.0,
 ) -> nn.Module:
     """Fuzz cases of the training inputs, made anew against the net every few epochs, are a share of each batch.
@@ -66,7 +65,7 @@ def replay(
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, smoothing, augment, ema, awp, time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     spec = data.part("train").spec
     fuzzing = Fuzzing.parse(mutate, objective, steps, ModuleTarget(module, spec), eps=eps, norm=norm)

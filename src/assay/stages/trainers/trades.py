@@ -44,7 +44,6 @@ def trades(
     guard: float = 0.0,
     distil: float = 0.0,
     temperature: float = 1.0,
-    revive: float = 0.0,
 ) -> nn.Module:
     """Cross-entropy of clean inputs and ``beta`` times how far answers move in the ball; best epoch under the attack.
 
@@ -56,7 +55,7 @@ def trades(
     """
     plan = Plan(
         epochs, batch, lr, optimiser, schedule, momentum, weight_decay, augment=augment, ema=ema, awp=awp, time=time,
-        distil=distil, temperature=temperature, revive=revive,
+        distil=distil, temperature=temperature,
     )  # fmt: skip
     if beta < 0:
         raise UsageError(f"beta weighs what is asked besides the labels and is not negative, got {beta}")
