@@ -41,7 +41,7 @@ SETTINGS = {
     "mnist": Setting("lenet5", "mnist", "0.3", "30s", _LENET),
     "fashion-mnist": Setting("lenet5", "fashion-mnist", "0.1", "30s", _LENET),
     "cifar10-resnet20": Setting("resnet20", "cifar10", "8/255", "45s", _RESNET, ("--amp",)),
-    "cifar10-resnet18": Setting("resnet18", "cifar10", "8/255", "120s", _RESNET, ("--amp",)),
+    "cifar10-resnet18": Setting("resnet18", "cifar10", "8/255", "45s", _RESNET, ("--amp",)),
 }
 
 

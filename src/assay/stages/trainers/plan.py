@@ -14,8 +14,8 @@ class Plan:
     """How to train.
 
     ``momentum`` is that of SGD, and the first beta of Adam; ``distil`` is the share of what the running average of the
-    net answers in what it is to answer, beside the label (``Teacher``). With ``time`` above 0 it is
-    for so many seconds, whatever ``epochs`` says.
+    net answers in what it is to answer, beside the label (``Teacher``). With ``time`` above 0 it is for
+    so many seconds, whatever ``epochs`` says.
     """
 
     epochs: int
